@@ -1,0 +1,201 @@
+# Berth. `make help` lists what there is; `make demo` and `make check` are the two to start with.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+endif
+
+VERSION := 0.1.0
+BUILD ?= build
+CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
+DEV ?= 0
+SAN ?=
+
+# --- packages: installed when a header or program they bring is missing ---------------------------
+
+PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev
+TEST_PACKAGES := libcmocka-dev libvterm-dev openssh-server openssh-client tmux clang jq procps
+
+DEPS_STAMP := build/.packages
+TEST_DEPS_STAMP := build/.test-packages
+
+# --- flags ----------------------------------------------------------------------------------------
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wundef
+WARN += -Wno-format-nonliteral -Wno-unused-parameter -Wpointer-arith -Wwrite-strings -Werror
+OPT := $(if $(SAN),-O1 -fno-omit-frame-pointer,-O2)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+CPPFLAGS := -I. -I$(BUILD)/gen -D_GNU_SOURCE -DBERTH_VERSION='"$(VERSION)"' -include base/banned.h
+CFLAGS := -std=c11 -g $(OPT) $(WARN) $(SANFLAGS) -fno-math-errno -pthread -MMD -MP
+LDFLAGS := $(SANFLAGS) -pthread
+ARCH := $(shell uname -m)
+
+# --- sources --------------------------------------------------------------------------------------
+
+FOLDERS := base inventory inventory/sources planner run kernels engine launcher cli tui
+BERTH_FOLDERS := cli tui launcher run planner inventory/sources inventory base
+ENGINE_FOLDERS := engine kernels run planner inventory base
+
+src = $(wildcard $(1)/*.c)
+# kernels/*_cpu.c are compiled once per instruction set, the rest once
+VARIANTS := $(if $(filter x86_64,$(ARCH)),v2 v3 v4,base)
+march_v2 := -march=x86-64-v2
+march_v3 := -march=x86-64-v3
+march_v4 := -march=x86-64-v4 -mprefer-vector-width=512
+march_base :=
+KERNEL_VARIANT_SRC := $(wildcard kernels/*_cpu.c)
+KERNEL_VARIANT_OBJ := $(foreach v,$(VARIANTS),$(patsubst kernels/%.c,$(BUILD)/obj/kernels/%.$(v).o,$(KERNEL_VARIANT_SRC)))
+
+objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %_cpu.c cli/main.c engine/engine_main.c,$(call src,$(1)))) \
+       $(if $(filter kernels,$(1)),$(KERNEL_VARIANT_OBJ)) \
+       $(if $(wildcard $(1)/facts/*),$(BUILD)/obj/$(1)/facts.o)
+lib = $(BUILD)/lib/$(subst /,_,$(1)).a
+libs = $(foreach f,$(1),$(call lib,$(f)))
+
+STATIC := -Wl,-Bstatic -ljansson -lcrypto -Wl,-Bdynamic -lm
+BERTH_LIBS := $(STATIC) -lssh2 -lncursesw -ltinfo
+ENGINE_LIBS := $(STATIC)
+
+# --- programs -------------------------------------------------------------------------------------
+
+.PHONY: all help demo check check-san check-clang lint unit clean golden bench format node-bundle cuda install
+all: $(BUILD)/berth $(BUILD)/berth-engine
+
+help:
+	@echo 'make              build build/berth and build/berth-engine'
+	@echo 'make demo         plan a small job, train it on two local SSH nodes, resume it elsewhere'
+	@echo 'make check        build with gcc and clang, run every test that needs no GPU'
+	@echo 'make check-san    the tests under address and undefined-behaviour sanitizers'
+	@echo 'make bench        speed as ratios against a peer or a physical limit'
+	@echo 'make golden       recompute reference numbers with PyTorch (needs Python and pip)'
+	@echo 'make node-bundle  the tar that launch stages on nodes, with a manifest of hashes'
+	@echo 'make install      into PREFIX (default /usr/local)'
+	@echo 'make format       clang-format over the tree'
+	@echo 'make clean        remove build/'
+
+$(BUILD)/berth: $(BUILD)/obj/cli/main.o $(call libs,$(BERTH_FOLDERS))
+	@echo '  LINK $@'
+	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(BERTH_LIBS)
+
+$(BUILD)/berth-engine: $(BUILD)/obj/engine/engine_main.o $(call libs,$(ENGINE_FOLDERS))
+	@echo '  LINK $@'
+	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ENGINE_LIBS)
+
+define lib_rule
+$(call lib,$(1)): $(call objs,$(1))
+	@mkdir -p $$(@D); rm -f $$@; ar rcs $$@ $$^
+endef
+$(foreach f,$(FOLDERS),$(eval $(call lib_rule,$(f))))
+
+$(BUILD)/obj/%.o: %.c | $(DEPS_STAMP)
+	@mkdir -p $(@D); echo '  CC   $<'
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(subst /,_,$(*D))) -c -o $@ $<
+
+CFLAGS_kernels := -O3
+define variant_rule
+$(BUILD)/obj/kernels/%.$(1).o: kernels/%.c | $(DEPS_STAMP)
+	@mkdir -p $$(@D); echo '  CC   $$< ($(1))'
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(SAN),-O1,-O3) $(march_$(1)) -DK_VARIANT=$(1) -c -o $$@ $$<
+endef
+$(foreach v,$(VARIANTS),$(eval $(call variant_rule,$(v))))
+
+# facts/NAME.EXT becomes embed_NAME_EXT (base/embed.h)
+.SECONDEXPANSION:
+$(BUILD)/obj/%/facts.o: $$(wildcard $$*/facts/*)
+	@mkdir -p $(@D); echo '  EMBED $*/facts'
+	@{ echo '.section .rodata'; for f in $^; do s=embed_$$(basename $$f | tr '.-' '__'); \
+	  echo ".globl $$s"; echo "$$s: .incbin \"$$f\""; echo "$${s}_end: .byte 0"; echo '.balign 8'; \
+	  echo ".globl $${s}_len"; echo "$${s}_len: .quad $${s}_end - $$s"; done; \
+	  echo '.section .note.GNU-stack,"",%progbits'; } > $(@:.o=.S)
+	@$(CC) -c -o $@ $(@:.o=.S)
+
+$(DEPS_STAMP): ; @tests/lib/packages $@ $(PACKAGES)
+$(TEST_DEPS_STAMP): ; @tests/lib/packages $@ $(TEST_PACKAGES)
+
+# --- tests ----------------------------------------------------------------------------------------
+
+UNIT_base := base
+UNIT_inventory := inventory/sources inventory base
+UNIT_planner := planner inventory base
+UNIT_run := run planner inventory base
+UNIT_kernels := kernels base
+UNIT_engine := engine kernels run planner inventory base
+UNIT_launcher := launcher run planner inventory base
+UNIT_cli := cli launcher run planner inventory/sources inventory base tui
+UNIT_tui := tui launcher run planner inventory/sources inventory base
+UNIT_EXTRA_launcher := -lssh2
+UNIT_EXTRA_cli := -lssh2 -lncursesw -ltinfo
+UNIT_EXTRA_tui := -lssh2 -lncursesw -ltinfo
+
+UNIT_FOLDERS := $(foreach f,base inventory planner run kernels engine launcher cli tui,$(if $(wildcard tests/unit/$(f)/*.c),$(f)))
+UNIT_BINS := $(foreach f,$(UNIT_FOLDERS),$(BUILD)/tests/unit_$(f))
+
+# every file tests/unit/FOLDER/NAME.c defines int test_NAME(void)
+$(BUILD)/gen/unit_%_main.c: $$(wildcard tests/unit/$$*/*.c)
+	@mkdir -p $(@D)
+	@{ for n in $(basename $(notdir $(wildcard tests/unit/$*/*.c))); do echo "int test_$$n(void);"; done; \
+	   echo 'int main(void) { int bad = 0;'; \
+	   for n in $(basename $(notdir $(wildcard tests/unit/$*/*.c))); do echo "bad += test_$$n();"; done; \
+	   echo 'return bad != 0; }'; } > $@
+
+define unit_rule
+$(BUILD)/tests/unit_$(1): $(BUILD)/gen/unit_$(1)_main.c $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/$(1)/*.c)) $(call libs,$(UNIT_$(1)))
+	@mkdir -p $$(@D); echo '  LINK $$@'
+	@$(CC) $(LDFLAGS) -I. -o $$@ $$(filter %.c %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group -lcmocka $(STATIC) $(UNIT_EXTRA_$(1))
+endef
+$(foreach f,$(UNIT_FOLDERS),$(eval $(call unit_rule,$(f))))
+$(BUILD)/obj/tests/%.o: tests/%.c | $(TEST_DEPS_STAMP)
+	@mkdir -p $(@D); echo '  CC   $<'
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-missing-prototypes -c -o $@ $<
+
+unit: $(UNIT_BINS)
+	@BUILD=$(BUILD) tests/run $(UNIT_BINS)
+
+SCRIPT_TESTS := $(wildcard tests/cli/*.sh tests/screen/*.sh tests/e2e/*.sh)
+
+lint:
+	@tests/lint/all
+
+check-clang: | $(TEST_DEPS_STAMP)
+	@$(MAKE) --no-print-directory BUILD=build/clang CC=clang all
+
+check: $(TEST_DEPS_STAMP)
+	@$(MAKE) --no-print-directory all $(UNIT_BINS)
+	@$(MAKE) --no-print-directory check-clang
+	@$(MAKE) --no-print-directory cuda
+	@BUILD=$(BUILD) tests/run tests/lint/all $(UNIT_BINS) $(SCRIPT_TESTS)
+
+check-san: $(TEST_DEPS_STAMP)
+	@$(MAKE) --no-print-directory BUILD=build/san SAN=address,undefined check-san-run
+
+.PHONY: check-san-run
+check-san-run: all $(UNIT_BINS)
+	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(SCRIPT_TESTS)
+
+cuda:
+	@if command -v nvcc >/dev/null; then tests/lib/cuda $(BUILD); else echo 'CUDA: not built (no nvcc)'; fi
+
+demo: all $(TEST_DEPS_STAMP)
+	@tests/demo/run
+
+golden:
+	@tests/golden/make
+
+bench: all
+	@BUILD=$(BUILD) tests/bench/run
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+PREFIX ?= /usr/local
+install: all
+	install -D -m 755 $(BUILD)/berth $(DESTDIR)$(PREFIX)/bin/berth
+	install -D -m 755 $(BUILD)/berth-engine $(DESTDIR)$(PREFIX)/libexec/berth/berth-engine
+
+clean:
+	rm -rf build
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,39 @@
+/* Hashes and random bytes: xxHash for speed (128 bit), SHA-256 for what travels between machines.
+ */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct hash128 {
+    uint64_t hi, lo;
+};
+
+enum { HASH128_HEX = 33, SHA256_HEX = 65 };
+
+struct hash128 hash128(const void *data, size_t len);
+/* 32 hex digits. */
+void hash128_hex(struct hash128 h, char out[HASH128_HEX]);
+
+/* Running 128-bit hash over pieces. */
+struct hash_stream;
+struct hash_stream *hash_stream_new(void);
+void hash_stream_add(struct hash_stream *h, const void *data, size_t len);
+struct hash128 hash_stream_end(const struct hash_stream *h);
+void hash_stream_free(struct hash_stream *h);
+
+/* 64 hex digits of a file's content. */
+enum rc hash_sha256_file(const char *path, char out[SHA256_HEX], struct err *e);
+void hash_sha256(const void *data, size_t len, char out[SHA256_HEX]);
+
+/* Random bytes from the kernel. */
+enum rc hash_random(void *out, size_t len, struct err *e);
+
+/* HMAC-SHA1 (20 bytes): only for the hashed host names of known_hosts. */
+void hash_hmac_sha1(
+    const void *key, size_t key_len, const void *data, size_t len, unsigned char out[20]);
+
+#endif

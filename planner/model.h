@@ -1,0 +1,108 @@
+/* What a model is: its dimensions, its parameters, and how they lie in flat units.
+ *
+ * A unit is what is gathered and reduced at once: unit 0 is the embedding, units 1..layers are the
+ * blocks, unit layers+1 is the head (final norm, and the output matrix unless it is tied to the
+ * embedding). A unit's parameters are one flat buffer: tensors in a fixed order, each starting at a
+ * multiple of MODEL_ALIGN elements (parts of a fused product follow each other without a gap), the
+ * whole padded to a multiple of shards * MODEL_ALIGN. Rank r of a shard group owns the r-th equal
+ * part, so the output of an all-gather is the parameters themselves. */
+#ifndef PLANNER_MODEL_H
+#define PLANNER_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct json;
+
+enum { MODEL_ALIGN = 128, MODEL_MAX_TENSORS = 24, MODEL_NAME = 64 };
+
+enum model_family { MODEL_LLAMA, MODEL_GPT2 };
+enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
+
+/* Value type. Dimensions are elements; checked by model_check before anything uses them. */
+struct model {
+    char name[MODEL_NAME];
+    enum model_family family;
+    int64_t layers, width, heads, kv_heads, head_dim, ffn, vocab, max_positions;
+    bool is_tied;      /* output matrix is the token embedding */
+    bool has_qkv_bias; /* Qwen2; GPT-2 always has all biases */
+    bool has_qk_norm;  /* Qwen3 */
+    double norm_eps, rope_theta;
+    enum rope_scaling rope;
+    double rope_factor, rope_low_freq, rope_high_freq;
+    int64_t rope_original_positions;
+};
+
+/* Where a tensor is used; the schedule looks tensors up by role. */
+enum tensor_role {
+    T_TOKEN_EMBED,    /* [vocab, width] */
+    T_POSITION_EMBED, /* [max_positions, width], GPT-2 */
+    T_NORM1_W,
+    T_NORM1_B,
+    T_Q_W, /* q, k, v follow each other: one product [(heads + 2 kv_heads) head_dim, width] */
+    T_K_W,
+    T_V_W,
+    T_Q_B,
+    T_K_B,
+    T_V_B,
+    T_Q_NORM_W, /* [head_dim] */
+    T_K_NORM_W,
+    T_O_W, /* [width, heads head_dim] */
+    T_O_B,
+    T_NORM2_W,
+    T_NORM2_B,
+    T_GATE_W, /* gate and up follow each other: one product [2 ffn, width] */
+    T_UP_W,   /* GPT-2: the only one, [ffn, width] */
+    T_UP_B,
+    T_DOWN_W, /* [width, ffn] */
+    T_DOWN_B,
+    T_FINAL_NORM_W,
+    T_FINAL_NORM_B,
+    T_HEAD_W, /* [vocab, width], absent when tied */
+    T_ROLE_COUNT
+};
+
+struct tensor {
+    enum tensor_role role;
+    int64_t rows, cols; /* a vector has cols 1 */
+    int64_t offset;     /* elements from the start of the unit */
+    bool is_vector;
+    bool is_decayed; /* weight decay applies: matrices yes, vectors no */
+};
+
+struct unit_layout {
+    int n;
+    struct tensor tensor[MODEL_MAX_TENSORS];
+    int64_t params; /* without gaps and padding */
+    int64_t elems;  /* padded to shards * MODEL_ALIGN */
+    int64_t shard_elems;
+};
+
+/* --- finding one --- */
+
+/* A preset by name, or a Hugging Face config.json by path. */
+enum rc model_find(struct model *out, const char *name_or_path, struct err *e);
+enum rc model_from_config(struct model *out, const struct json *config, struct err *e);
+/* Dimensions as JSON, and back: what plan/1 stores. Caller frees. */
+struct json *model_to_json(const struct model *m);
+enum rc model_from_json(struct model *out, const struct json *v, struct err *e);
+/* Positive, dividing, not absurd: one sentence naming the field otherwise. */
+enum rc model_check(const struct model *m, struct err *e);
+/* Names of the presets: i-th, NULL at the end. */
+const char *model_preset_name(int i);
+
+/* --- parameters --- */
+
+int model_units(const struct model *m);
+/* Exact, equal to the published counts (tests/unit/planner/model.c). */
+int64_t model_params(const struct model *m);
+/* Layout of one unit when its parameters are split over shards ranks. */
+void model_unit_layout(const struct model *m, int unit, int64_t shards, struct unit_layout *out);
+/* Tensor of a role in the unit, NULL when the model has none. Borrowed from u. */
+const struct tensor *unit_tensor(const struct unit_layout *u, enum tensor_role role);
+/* Hugging Face name of a tensor, e.g. "model.layers.3.self_attn.q_proj.weight". */
+char *model_tensor_name(const struct model *m, int unit, enum tensor_role role, char buf[128]);
+
+#endif

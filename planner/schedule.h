@@ -1,0 +1,235 @@
+/* A training step as a list of operations on a few lanes, with the lifetime of every buffer known.
+ *
+ * The planner simulates the list, the engine executes it. The list is made of sections: the first,
+ * middle and last micro step, and the boundary (norm, clip, optimizer, parameter gather). All lanes
+ * drain at the end of a section, so a section repeated n times costs n times its time, and folding
+ * is exact. Inside a section the order of the list is one valid serial order; lanes run their own
+ * operations in that order and wait for other lanes only where `waits` says so.
+ *
+ * Building happens in three steps, all pure and deterministic:
+ *   schedule_build   operations and buffers, from model and strategy
+ *   layout_assign    an offset for every buffer, from lifetimes in list order (planner/layout.h)
+ *   schedule_link    waits: for every address an operation touches, the operations of other lanes
+ *                    that touched it before (data dependencies and reuse of memory alike) */
+#ifndef PLANNER_SCHEDULE_H
+#define PLANNER_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "planner/model.h"
+#include "planner/strategy.h"
+
+enum lane {
+    LANE_COMPUTE,
+    LANE_GATHER,
+    LANE_REDUCE,
+    LANE_COPY_DOWN,
+    LANE_COPY_UP,
+    LANE_HOST,
+    LANE_COUNT
+};
+
+/* Kind, lane, word. dim[] and arg[] of each kind:
+ * T tokens of the micro step, d width, dtype = activation type of the schedule unless said.
+ *
+ * embed_fwd      dim T d seq           arg R tokens(int32 T) R wte [R wpe]  W x(T,d)
+ * norm_fwd       dim T d               arg R x R w [R b] W y W stats(fp32: rstd T | mean T, rstd T)
+ *                flag LAYERNORM, else RMSNorm
+ * matmul         dim m n k form        arg R A R B RW|W C [R bias(n)] [R residual(m,n)]
+ *                form NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n)
+ *                flags ACCUMULATE (C += ...), BIAS, RESIDUAL, OUT_FP32 (C is a fp32 gradient)
+ * bias_bwd       dim T n               arg R dy(T,n) RW|W db(n, fp32)            flag ACCUMULATE
+ * rope_fwd/bwd   dim T seq             arg RW qkv(T,(h+2k)hd): rotates q and k in place
+ * attn_fwd       dim T seq             arg R qkv W out(T,h hd) W lse(fp32 T,h)   causal
+ * attn_bwd       dim T seq             arg R dout R qkv R out R lse W dqkv W scratch(fp32 T,h)
+ * swiglu_fwd     dim T ffn             arg R gate_up(T,2f) W y(T,f)      y = silu(gate) * up
+ * swiglu_bwd     dim T ffn             arg R dy R gate_up W dgate_up
+ * gelu_fwd       dim T ffn             arg R x(T,f) W y(T,f)             tanh approximation
+ * gelu_bwd       dim T ffn             arg R dy R x W dx
+ * norm_bwd       dim T d               arg R dy R x R w R stats RW dx(T,d) RW|W dw(fp32) [RW|W db]
+ *                dx += ...; flags LAYERNORM, ACCUMULATE (dw, db), OVERWRITE (dx = ...)
+ * cross_entropy  dim T vocab           arg RW logits(T,vocab) -> dlogits, R targets(int32 T)
+ *                                      RW scalars(double[SCALAR_COUNT]: loss sum, target count)
+ *                gradient scaled by 1/(global targets of the step), which the engine supplies;
+ *                target < 0 is ignored
+ * embed_bwd      dim T d seq           arg R dx R tokens RW|W dwte [RW|W dwpe]   flag ACCUMULATE
+ *                without it dwte, dwpe are zeroed first
+ * zero_gaps      dim -                 arg W grad(unit, fp32): the gaps between tensors and the pad
+ * all_gather     dim elems shard_elems arg R shard W full   dtype = parameter type
+ *                flag IN_PLACE: the rank's own shard already lies in full; arg RW full only
+ * reduce_scatter dim elems shard_elems arg R full(fp32) RW|W shard(fp32) W scratch
+ *                sum over ranks in rank order; flag ACCUMULATE
+ * all_reduce     dim elems             arg RW data(fp32) W scratch
+ * scalars        dim -                 arg RW scalars: sums them over the group (loss and target
+ *                                      count over the world, square sum over the shards)
+ * grad_norm      dim elems             arg R grad(fp32, own part) RW scalars: adds the square sum,
+ *                                      in double over blocks of 4,096 elements
+ * adamw          dim elems             arg R grad(fp32) RW master RW m RW v (all own part)
+ *                                      [W param: bf16 copy of the own part] R scalars (clip, skip)
+ * copy_down/up   dim elems elem_bytes  arg R from W to
+ */
+#define OP_MAP(X)                                                                                  \
+    X(OP_EMBED_FWD, "embed_fwd")                                                                   \
+    X(OP_NORM_FWD, "norm_fwd")                                                                     \
+    X(OP_MATMUL, "matmul")                                                                         \
+    X(OP_BIAS_BWD, "bias_bwd")                                                                     \
+    X(OP_ROPE_FWD, "rope_fwd")                                                                     \
+    X(OP_ROPE_BWD, "rope_bwd")                                                                     \
+    X(OP_ATTN_FWD, "attn_fwd")                                                                     \
+    X(OP_ATTN_BWD, "attn_bwd")                                                                     \
+    X(OP_SWIGLU_FWD, "swiglu_fwd")                                                                 \
+    X(OP_SWIGLU_BWD, "swiglu_bwd")                                                                 \
+    X(OP_GELU_FWD, "gelu_fwd")                                                                     \
+    X(OP_GELU_BWD, "gelu_bwd")                                                                     \
+    X(OP_NORM_BWD, "norm_bwd")                                                                     \
+    X(OP_CROSS_ENTROPY, "cross_entropy")                                                           \
+    X(OP_EMBED_BWD, "embed_bwd")                                                                   \
+    X(OP_ZERO_GAPS, "zero_gaps")                                                                   \
+    X(OP_ALL_GATHER, "all_gather")                                                                 \
+    X(OP_REDUCE_SCATTER, "reduce_scatter")                                                         \
+    X(OP_ALL_REDUCE, "all_reduce")                                                                 \
+    X(OP_SCALARS, "scalars")                                                                       \
+    X(OP_GRAD_NORM, "grad_norm")                                                                   \
+    X(OP_ADAMW, "adamw")                                                                           \
+    X(OP_COPY_DOWN, "copy_down")                                                                   \
+    X(OP_COPY_UP, "copy_up")
+
+enum op_kind {
+#define X(name, word) name,
+    OP_MAP(X)
+#undef X
+        OP_KIND_COUNT
+};
+
+enum op_flag {
+    OP_ACCUMULATE = 1,
+    OP_BIAS = 2,
+    OP_RESIDUAL = 4,
+    OP_OUT_FP32 = 8,
+    OP_LAYERNORM = 16,
+    OP_OVERWRITE = 32,
+    OP_IN_PLACE = 64,
+    OP_RECOMPUTED = 128 /* second execution of a forward operation, in the backward pass */
+};
+
+enum matmul_form { MATMUL_NT, MATMUL_NN, MATMUL_TN };
+enum op_group { GROUP_NONE, GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA };
+enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
+
+enum { OP_MAX_ARGS = 8 };
+
+/* Indexes into the scalars buffer (doubles). */
+enum { SCALAR_LOSS_SUM, SCALAR_TARGETS, SCALAR_SQUARES, SCALAR_COUNT };
+
+/* A piece of a buffer. */
+struct ref {
+    int32_t buffer;
+    uint8_t access; /* enum access */
+    int64_t offset; /* bytes */
+    int64_t bytes;
+};
+
+struct op {
+    uint8_t kind, lane, group;
+    uint8_t flags;
+    uint8_t n_args;
+    int16_t unit; /* -1: none */
+    int32_t dim[4];
+    struct ref arg[OP_MAX_ARGS];
+    int32_t waits[LANE_COUNT]; /* per lane: index in the list of the last operation there that must
+                                  be finished first, -1 for none; set by schedule_link */
+    double flops;              /* multiply-adds count as two */
+    double bytes;              /* memory traffic; payload of the full vector for collectives */
+};
+
+enum memory { MEMORY_DEVICE, MEMORY_HOST, MEMORY_COUNT };
+enum lifetime { LIFETIME_RUN, LIFETIME_OP }; /* RUN: persistent; OP: inside one section */
+
+/* What a buffer is for; the named parts of every memory report. */
+#define PART_MAP(X)                                                                                \
+    X(PART_PARAMETERS, "parameters")                                                               \
+    X(PART_GRADIENTS, "gradients")                                                                 \
+    X(PART_OPTIMIZER, "optimizer")                                                                 \
+    X(PART_GATHERED, "gathered_parameters")                                                        \
+    X(PART_UNIT_GRADIENTS, "unit_gradients")                                                       \
+    X(PART_ACTIVATIONS, "activations")                                                             \
+    X(PART_LOGITS, "logits")                                                                       \
+    X(PART_SCRATCH, "scratch")                                                                     \
+    X(PART_DATA, "data")
+
+enum part {
+#define X(name, word) name,
+    PART_MAP(X)
+#undef X
+        PART_COUNT
+};
+
+struct buffer {
+    char name[32];
+    uint8_t memory, lifetime, part;
+    int16_t unit;              /* -1: none */
+    int16_t section;           /* section it lives in; -1 for LIFETIME_RUN */
+    int64_t bytes;             /* a multiple of BUFFER_ALIGN */
+    int32_t first_op, last_op; /* list indexes of the first and last use; RUN: whole list */
+    int64_t offset;            /* bytes in the slab of its memory, by layout_assign; -1 before */
+};
+
+enum { BUFFER_ALIGN = 256 };
+
+enum section_kind { SECTION_FIRST, SECTION_MIDDLE, SECTION_LAST, SECTION_ONLY, SECTION_BOUNDARY };
+
+struct section {
+    enum section_kind kind;
+    int32_t first_op, n_ops;
+    int64_t repeat; /* how often it runs in a step */
+};
+
+enum { SCHEDULE_MAX_SECTIONS = 4 };
+
+/* Persistent buffers by unit; -1 where a strategy has none. The engine finds state through these.
+ */
+struct unit_buffers {
+    int32_t param;  /* full unit (ddp, zero1, zero2) or own shard (zero3, hsdp), parameter type */
+    int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard */
+    int32_t master; /* fp32 own part; -1 when it is the parameter buffer itself (fp32) */
+    int32_t m, v;   /* fp32 own part */
+};
+
+struct schedule {
+    struct model model;
+    struct strategy strategy;
+    struct op *ops;
+    int32_t n_ops;
+    struct buffer *buffers;
+    int32_t n_buffers;
+    struct section section[SCHEDULE_MAX_SECTIONS];
+    int n_sections;
+    int n_units;
+    struct unit_layout *unit;   /* n_units, laid out for the schedule's shard count */
+    struct unit_buffers *state; /* n_units */
+    int32_t tokens, targets;    /* int32, all micro steps: (grad_accum, T) */
+    int32_t scalars;
+    int64_t shards;                   /* ranks a unit's own part is split over */
+    int64_t slab_bytes[MEMORY_COUNT]; /* by layout_assign */
+};
+
+/* Build the list. On success *out must be released with schedule_free. */
+enum rc schedule_build(
+    struct schedule **out, const struct model *m, const struct strategy *s, struct err *e);
+/* Build, lay out and link: what both the planner's final answer and the engine use. */
+enum rc schedule_make(
+    struct schedule **out, const struct model *m, const struct strategy *s, struct err *e);
+void schedule_free(struct schedule *s);
+void schedule_link(struct schedule *s);
+
+/* Of everything that decides what runs and where it lies; plan/1 stores it, the engine compares. */
+struct hash128 schedule_hash(const struct schedule *s);
+
+const char *op_kind_name(enum op_kind k);
+const char *lane_name(enum lane l);
+const char *part_name(enum part p);
+const char *section_name(enum section_kind k);
+
+#endif

@@ -1,0 +1,65 @@
+/* How a model is sharded over ranks: everything the schedule of a step depends on beside the model.
+ */
+#ifndef PLANNER_STRATEGY_H
+#define PLANNER_STRATEGY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct json;
+struct model;
+
+enum strategy_kind {
+    STRATEGY_DDP,   /* everything replicated, gradients all-reduced */
+    STRATEGY_ZERO1, /* optimizer sharded */
+    STRATEGY_ZERO2, /* and gradients */
+    STRATEGY_ZERO3, /* and parameters */
+    STRATEGY_HSDP   /* as zero3 inside groups of shard_degree ranks, replicated over the groups */
+};
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
+enum precision { PRECISION_FP32, PRECISION_BF16 }; /* bf16 with fp32 master and fp32 gradients */
+
+/* Value type; strategy_check says whether it makes sense. */
+struct strategy {
+    enum strategy_kind kind;
+    enum recompute recompute;
+    enum offload offload;
+    enum precision precision;
+    int64_t ranks; /* all data-parallel ranks */
+    int64_t ranks_per_node;
+    int64_t shard_degree; /* ranks a unit is split over: ranks, or fewer for hsdp; 1 for ddp */
+    int64_t seq;          /* tokens of one sequence */
+    int64_t micro_batch;  /* sequences per rank and micro step */
+    int64_t grad_accum;   /* micro steps per optimizer step */
+    int prefetch;         /* units gathered ahead, 1 or more */
+    bool reshard_after_forward; /* zero3, hsdp: free a block's parameters after its forward */
+    int loss_chunks;            /* the head works on the tokens in this many pieces */
+};
+
+const char *strategy_kind_name(enum strategy_kind k);
+const char *recompute_name(enum recompute r);
+const char *offload_name(enum offload o);
+const char *precision_name(enum precision p);
+enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct err *e);
+enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);
+enum rc offload_parse(const char *name, enum offload *out, struct err *e);
+enum rc precision_parse(const char *name, enum precision *out, struct err *e);
+
+/* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
+struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
+enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e);
+struct json *strategy_to_json(const struct strategy *s);
+enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e);
+
+int64_t strategy_tokens_per_step(const struct strategy *s);
+/* Ranks the optimizer state of a unit is split over, and likewise gradients and parameters. */
+int64_t strategy_optimizer_shards(const struct strategy *s);
+int64_t strategy_gradient_shards(const struct strategy *s);
+int64_t strategy_parameter_shards(const struct strategy *s);
+/* Bytes of an element of parameters and activations. */
+int64_t precision_bytes(enum precision p);
+
+#endif

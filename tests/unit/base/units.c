@@ -1,0 +1,62 @@
+#include "base/units.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static void reads_quantities_as_people_write_them(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    int64_t n;
+    double s;
+    assert_int_equal(units_parse_count("10B", &n, &e), RC_OK);
+    assert_int_equal(n, 10000000000LL);
+    assert_int_equal(units_parse_count("1_000_000", &n, &e), RC_OK);
+    assert_int_equal(n, 1000000);
+    assert_int_equal(units_parse_bytes("80GiB", &n, &e), RC_OK);
+    assert_int_equal(n, 80LL << 30);
+    assert_int_equal(units_parse_bytes("80GB", &n, &e), RC_OK);
+    assert_int_equal(n, 80000000000LL);
+    assert_int_equal(units_parse_seconds("2d12h", &s, &e), RC_OK);
+    assert_true(s > 215999 && s < 216001);
+    assert_int_equal(units_parse_usd("$1,500.25", &n, &e), RC_OK);
+    assert_int_equal(n, 1500250000);
+}
+
+static void refuses_rests_signs_and_overflow(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    int64_t n;
+    double s;
+    const char *bad[] = {
+        "", "10X", "ten", "1..2", "-5", "99999999999999999999T", "nan", "inf", "1 2"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_not_equal(units_parse_count(bad[i], &n, &e), RC_OK);
+        assert_int_not_equal(units_parse_bytes(bad[i], &n, &e), RC_OK);
+    }
+    assert_int_not_equal(units_parse_seconds("7y", &s, &e), RC_OK);
+    assert_int_not_equal(units_parse_usd("1.2.3", &n, &e), RC_OK);
+    assert_int_not_equal(units_parse_usd("-1", &n, &e), RC_OK);
+}
+
+static void money_is_rounded_up_to_the_cent(void **state)
+{
+    (void)state;
+    char b[UNITS_TEXT];
+    assert_string_equal(units_usd(b, 1042100000), "$1,042.10");
+    assert_string_equal(units_usd(b, 1), "$0.01");
+    assert_string_equal(units_usd(b, 1234567000000LL), "$1,234,567.00");
+}
+
+int test_units(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_quantities_as_people_write_them),
+        cmocka_unit_test(refuses_rests_signs_and_overflow),
+        cmocka_unit_test(money_is_rounded_up_to_the_cent),
+    };
+    return cmocka_run_group_tests_name("base/units", tests, NULL, NULL);
+}
