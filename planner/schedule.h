@@ -37,13 +37,15 @@ enum lane {
  * embed_fwd      dim T d seq           arg R tokens(int32 T) R wte [R wpe]  W x(T,d)
  * norm_fwd       dim T d               arg R x R w [R b] W y W stats(fp32: rstd T | mean T, rstd T)
  *                flag LAYERNORM, else RMSNorm
- * matmul         dim m n k form        arg R A R B RW|W C [R bias(n)] [R residual(m,n)]
+ * matmul         dim m n k form        arg R A R B RW|W C W workspace [R bias(n)] [R residual(m,n)]
  *                form NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n)
  *                flags ACCUMULATE (C += ...), BIAS, RESIDUAL, OUT_FP32 (C is a fp32 gradient)
  * bias_bwd       dim T n               arg R dy(T,n) RW|W db(n, fp32)            flag ACCUMULATE
- * rope_fwd/bwd   dim T seq             arg RW qkv(T,(h+2k)hd): rotates q and k in place
- * attn_fwd       dim T seq             arg R qkv W out(T,h hd) W lse(fp32 T,h)   causal
+ * rope_fwd/bwd   dim T seq             arg RW qkv(T,(h+2k)hd) R table: rotates q and k in place;
+ *                table(fp32) is (seq, head_dim/2) cosines, then as many sines
+ * attn_fwd       dim T seq             arg R qkv W out(T,h hd) W lse(fp32 T,h) W workspace; causal
  * attn_bwd       dim T seq             arg R dout R qkv R out R lse W dqkv W scratch(fp32 T,h)
+ *                W workspace
  * swiglu_fwd     dim T ffn             arg R gate_up(T,2f) W y(T,f)      y = silu(gate) * up
  * swiglu_bwd     dim T ffn             arg R dy R gate_up W dgate_up
  * gelu_fwd       dim T ffn             arg R x(T,f) W y(T,f)             tanh approximation
@@ -51,9 +53,8 @@ enum lane {
  * norm_bwd       dim T d               arg R dy R x R w R stats RW dx(T,d) RW|W dw(fp32) [RW|W db]
  *                dx += ...; flags LAYERNORM, ACCUMULATE (dw, db), OVERWRITE (dx = ...)
  * cross_entropy  dim T vocab           arg RW logits(T,vocab) -> dlogits, R targets(int32 T)
- *                                      RW scalars(double[SCALAR_COUNT]: loss sum, target count)
- *                gradient scaled by 1/(global targets of the step), which the engine supplies;
- *                target < 0 is ignored
+ *                                      RW scalars(double): adds to SCALAR_LOSS_SUM
+ *                gradient scaled by 1/SCALAR_TARGETS; a target < 0 is ignored
  * embed_bwd      dim T d seq           arg R dx R tokens RW|W dwte [RW|W dwpe]   flag ACCUMULATE
  *                without it dwte, dwpe are zeroed first
  * zero_gaps      dim -                 arg W grad(unit, fp32): the gaps between tensors and the pad
@@ -62,12 +63,12 @@ enum lane {
  * reduce_scatter dim elems shard_elems arg R full(fp32) RW|W shard(fp32) W scratch
  *                sum over ranks in rank order; flag ACCUMULATE
  * all_reduce     dim elems             arg RW data(fp32) W scratch
- * scalars        dim -                 arg RW scalars: sums them over the group (loss and target
- *                                      count over the world, square sum over the shards)
+ * scalars        dim first count       arg RW scalars: sums count doubles from index first on over
+ *                                      the group, in rank order
  * grad_norm      dim elems             arg R grad(fp32, own part) RW scalars: adds the square sum,
  *                                      in double over blocks of 4,096 elements
- * adamw          dim elems             arg R grad(fp32) RW master RW m RW v (all own part)
- *                                      [W param: bf16 copy of the own part] R scalars (clip, skip)
+ * adamw          dim elems             arg R grad(fp32) RW master RW m RW v R scalars (clip, skip)
+ *                                      [W param: bf16 or fp32 copy]   all the own part of the unit
  * copy_down/up   dim elems elem_bytes  arg R from W to
  */
 #define OP_MAP(X)                                                                                  \
@@ -127,6 +128,7 @@ enum { SCALAR_LOSS_SUM, SCALAR_TARGETS, SCALAR_SQUARES, SCALAR_COUNT };
 struct ref {
     int32_t buffer;
     uint8_t access; /* enum access */
+    uint8_t is_own; /* offset grows by bytes * (rank in its shard group) */
     int64_t offset; /* bytes */
     int64_t bytes;
 };
@@ -136,7 +138,7 @@ struct op {
     uint8_t flags;
     uint8_t n_args;
     int16_t unit; /* -1: none */
-    int32_t dim[4];
+    int64_t dim[4];
     struct ref arg[OP_MAX_ARGS];
     int32_t waits[LANE_COUNT]; /* per lane: index in the list of the last operation there that must
                                   be finished first, -1 for none; set by schedule_link */
@@ -176,7 +178,13 @@ struct buffer {
     int64_t offset;            /* bytes in the slab of its memory, by layout_assign; -1 before */
 };
 
-enum { BUFFER_ALIGN = 256 };
+enum { BUFFER_ALIGN = 256, SLAB_PAGE = 4096 };
+
+/* Work space of matrix products and attention; an algorithm that needs more is not chosen. */
+enum { SCHEDULE_WORKSPACE_BYTES = 32 << 20 };
+
+/* Slices in which host collectives receive; their scratch is group size * this at most. */
+enum { SCHEDULE_SLICE_BYTES = 64 << 10 };
 
 enum section_kind { SECTION_FIRST, SECTION_MIDDLE, SECTION_LAST, SECTION_ONLY, SECTION_BOUNDARY };
 
@@ -210,8 +218,10 @@ struct schedule {
     struct unit_layout *unit;   /* n_units, laid out for the schedule's shard count */
     struct unit_buffers *state; /* n_units */
     int32_t tokens, targets;    /* int32, all micro steps: (grad_accum, T) */
-    int32_t scalars;
-    int64_t shards;                   /* ranks a unit's own part is split over */
+    int32_t scalars; /* double[SCALAR_COUNT]: zeroed before every step, SCALAR_TARGETS set to
+                        the rank's own count */
+    int32_t rope;    /* rope table, -1 for GPT-2; filled once */
+    int64_t shards;  /* ranks a unit's own part is split over */
     int64_t slab_bytes[MEMORY_COUNT]; /* by layout_assign */
 };
 

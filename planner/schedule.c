@@ -1,0 +1,107 @@
+#include "planner/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "planner/layout.h"
+
+static const char *const OP_NAMES[] = {
+#define X(name, word) word,
+    OP_MAP(X)
+#undef X
+};
+
+static const char *const PART_NAMES[] = {
+#define X(name, word) word,
+    PART_MAP(X)
+#undef X
+};
+
+static const char *const LANE_NAMES[] = {
+    "compute", "gather", "reduce", "copy_down", "copy_up", "host_compute"};
+static const char *const SECTION_NAMES[] = {"first", "middle", "last", "only", "boundary"};
+
+const char *op_kind_name(enum op_kind k)
+{
+    return OP_NAMES[k];
+}
+
+const char *lane_name(enum lane l)
+{
+    return LANE_NAMES[l];
+}
+
+const char *part_name(enum part p)
+{
+    return PART_NAMES[p];
+}
+
+const char *section_name(enum section_kind k)
+{
+    return SECTION_NAMES[k];
+}
+
+void schedule_free(struct schedule *s)
+{
+    if (!s)
+        return;
+    free(s->ops);
+    free(s->buffers);
+    free(s->unit);
+    free(s->state);
+    free(s);
+}
+
+enum rc schedule_make(
+    struct schedule **out, const struct model *m, const struct strategy *s, struct err *e)
+{
+    enum rc rc = schedule_build(out, m, s, e);
+    if (rc)
+        return rc;
+    layout_assign(*out);
+    schedule_link(*out);
+    return RC_OK;
+}
+
+static void hash_ints(struct hash_stream *h, const int64_t *x, size_t n)
+{
+    hash_stream_add(h, x, n * sizeof(*x));
+}
+
+static void hash_op(struct hash_stream *h, const struct op *op)
+{
+    int64_t head[] = {op->kind, op->lane, op->group, op->flags, op->n_args, op->unit};
+    hash_ints(h, head, BASE_COUNT(head));
+    hash_ints(h, op->dim, BASE_COUNT(op->dim));
+    for (int i = 0; i < op->n_args; i++) {
+        const struct ref *r = &op->arg[i];
+        int64_t row[] = {r->buffer, r->access, r->is_own, r->offset, r->bytes};
+        hash_ints(h, row, BASE_COUNT(row));
+    }
+    for (int i = 0; i < LANE_COUNT; i++) {
+        int64_t wait = op->waits[i];
+        hash_ints(h, &wait, 1);
+    }
+}
+
+struct hash128 schedule_hash(const struct schedule *s)
+{
+    struct hash_stream *h = hash_stream_new();
+    for (int32_t i = 0; i < s->n_ops; i++)
+        hash_op(h, &s->ops[i]);
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+        const struct buffer *b = &s->buffers[i];
+        int64_t row[] = {b->memory, b->lifetime, b->section, b->bytes, b->offset};
+        hash_ints(h, row, BASE_COUNT(row));
+    }
+    for (int i = 0; i < s->n_sections; i++) {
+        const struct section *sec = &s->section[i];
+        int64_t row[] = {sec->kind, sec->first_op, sec->n_ops, sec->repeat};
+        hash_ints(h, row, BASE_COUNT(row));
+    }
+    hash_ints(h, s->slab_bytes, MEMORY_COUNT);
+    struct hash128 out = hash_stream_end(h);
+    hash_stream_free(h);
+    return out;
+}

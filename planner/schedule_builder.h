@@ -1,0 +1,78 @@
+/* Shared by the files that build a schedule (schedule_build.c, schedule_block.c); not for others. */
+#ifndef PLANNER_SCHEDULE_BUILDER_H
+#define PLANNER_SCHEDULE_BUILDER_H
+
+#include "planner/schedule.h"
+
+/* What backward needs of a block; buffer ids, -1 when not kept. Shapes: T tokens, d width. */
+struct block_acts {
+    int32_t x_in;              /* (T,d) block input, the previous unit's output */
+    int32_t xn1, st1;          /* (T,d) first norm's output; its statistics */
+    int32_t qkv, att, lse;     /* (T,(h+2k)hd), (T,h hd), fp32 (T,h) */
+    int32_t mid;               /* (T,d) after attention and residual */
+    int32_t xn2, st2;          /* second norm */
+    int32_t up, act;           /* (T,2f) or (T,f) before, (T,f) after the activation function */
+};
+
+struct builder {
+    struct schedule *s;
+    int32_t ops_cap, buffers_cap;
+    int section;              /* being built */
+    enum section_kind kind;
+    int64_t tokens;           /* T */
+    int64_t act_bytes;        /* bytes of an activation or parameter element */
+    int64_t param_bytes;
+    int32_t workspace, reduce_scratch;
+    int32_t *gathered;        /* per unit: buffer with the full parameters now, -1 */
+    int32_t *unit_grad;       /* per unit: buffer its full gradient goes to in this section, -1 */
+    uint32_t *written;        /* per unit: roles whose gradient was written in this micro step */
+    struct block_acts *acts;  /* per unit: kept for backward */
+    int32_t x;                /* output of the last unit visited */
+    int32_t dx;               /* gradient of the residual stream */
+};
+
+/* --- containers --- */
+
+int32_t builder_buffer(struct builder *b, const char *name, enum part part, int unit, int64_t bytes);
+struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit);
+/* Append an argument: the whole buffer, or a piece. */
+void op_arg(struct builder *b, struct op *op, enum access access, int32_t buffer);
+void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offset, int64_t bytes);
+
+/* --- parameters and gradients of a unit as the strategy holds them --- */
+
+/* Append the tensor as a read argument. role2..: the argument spans up to and including role2. */
+void op_param(struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
+/* Append the tensor's gradient as an argument, set ACCUMULATE when something is already there. */
+void op_grad(struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
+bool unit_has(const struct builder *b, int unit, enum tensor_role role);
+
+/* --- products --- */
+
+struct product {
+    enum matmul_form form;
+    int64_t m, n, k;
+};
+/* y(T,n) = x(T,k) W^T [+ bias] [+ residual]; residual -1 for none. */
+void emit_linear(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
+    int bias_first, int bias_last, int32_t x, int32_t residual, int32_t y);
+/* Its backward: weight gradient from dy and x, bias gradient, and dx (dx -1: not wanted). */
+void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
+    int bias_first, int bias_last, int32_t dy, int32_t x, int32_t dx);
+void emit_norm(struct builder *b, int unit, enum tensor_role w, enum tensor_role bias, int32_t x,
+    int32_t y, int32_t stats);
+void emit_norm_bwd(struct builder *b, int unit, enum tensor_role w, enum tensor_role bias,
+    int32_t dy, int32_t x, int32_t stats, int32_t dx, bool is_overwrite);
+int32_t builder_act(struct builder *b, const char *name, int unit, int64_t columns);
+int32_t builder_stats(struct builder *b, const char *name, int unit);
+
+/* --- blocks --- */
+
+void emit_block_fwd(struct builder *b, int unit);
+void emit_block_bwd(struct builder *b, int unit);
+void emit_embed_fwd(struct builder *b);
+void emit_embed_bwd(struct builder *b);
+/* Final norm, logits, loss and the backward of all three. */
+void emit_head(struct builder *b);
+
+#endif
