@@ -1,0 +1,253 @@
+/* The arithmetic of a training step on the CPU, behind one table of functions.
+ *
+ * There is one table per instruction set; all tables compute the same operations, those of
+ * planner/schedule.h. Rules that hold for every function here:
+ *
+ * - Tensors are dense and row-major. "activation type" is fp32 or bf16 as the argument `type` says;
+ *   bf16 is the upper half of a fp32, stored in uint16_t. bf16 operands are widened, all arithmetic
+ *   and all sums are fp32 (double where said), and results are rounded once, to nearest even.
+ *   Gradients of parameters, statistics and optimizer state are fp32 whatever the type.
+ * - Pointers need the alignment of their element only; 64 bytes or more is faster.
+ * - Arguments must not overlap unless their comment says so. Nothing is read or written outside the
+ *   arguments, nothing is allocated, nothing is kept between calls.
+ * - Results do not depend on the number of threads: work is split over independent outputs and each
+ *   sum has one fixed order. They may differ between instruction sets in the last bits.
+ * - Sizes are elements; zero tokens are allowed and do nothing (gradients that are to be
+ * overwritten become zero).
+ * - Every function takes the pool that shares the work; NULL means the calling thread alone.
+ *
+ * Tolerances against exact arithmetic are stated and checked in tests/unit/kernels. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct pool;
+
+enum k_type { K_FP32, K_BF16 };
+/* NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n). */
+enum k_form { K_NT, K_NN, K_TN };
+enum k_rope_scaling { K_ROPE_PLAIN, K_ROPE_LINEAR, K_ROPE_LLAMA3 };
+
+enum { K_MAX_HEAD_DIM = 256, K_NORM_BLOCK = 4096 };
+
+/* x[t] = wte[ids[t]] (+ wpe[t % seq]) */
+struct k_embed_fwd {
+    enum k_type type;
+    int64_t tokens, width, seq;
+    const int32_t *ids; /* each within wte's rows: the caller has checked */
+    const void *wte;    /* (vocab, width) */
+    const void *wpe;    /* (seq or more, width), or NULL */
+    void *x;            /* (tokens, width) */
+};
+
+/* dwte[ids[t]] += dx[t], dwpe[t % seq] += dx[t], in the order of t */
+struct k_embed_bwd {
+    enum k_type type;
+    int64_t tokens, width, seq;
+    int64_t vocab, positions; /* rows of dwte and dwpe, for zeroing */
+    bool accumulate;          /* false: dwte and dwpe are zeroed first */
+    const void *dx;
+    const int32_t *ids;
+    float *dwte;
+    float *dwpe; /* or NULL */
+};
+
+/* Rows of width; RMSNorm y = w x rstd, LayerNorm y = w (x - mean) rstd + b. */
+struct k_norm_fwd {
+    enum k_type type;
+    bool is_layernorm;
+    int64_t rows, width;
+    float eps;
+    const void *x, *w;
+    const void *b; /* LayerNorm: or NULL */
+    void *y;       /* may be x */
+    float *stats;  /* RMSNorm: rstd (rows); LayerNorm: mean (rows), then rstd (rows) */
+};
+
+/* dx += d/dx; dw, db are sums over rows. Either of dx and dw may be NULL. */
+struct k_norm_bwd {
+    enum k_type type;
+    bool is_layernorm;
+    bool overwrite_dx;  /* dx = instead of dx +=; then dx may be dy */
+    bool accumulate_dw; /* dw, db += instead of = */
+    int64_t rows, width;
+    const void *dy, *x, *w;
+    const float *stats; /* of the forward pass */
+    void *dx;
+    float *dw, *db; /* db: LayerNorm, or NULL */
+};
+
+/* C = product (+ bias per column) (+ residual) (+ C). The products of one element of C are summed
+ * in the order of k, in fp32, in pieces of fixed length. */
+struct k_matmul {
+    enum k_type type; /* of A, B, bias, residual, and of C unless out_fp32 */
+    enum k_form form;
+    bool accumulate; /* C += */
+    bool out_fp32;   /* C is fp32 */
+    int64_t m, n, k;
+    const void *a, *b;
+    const void *bias;     /* (n), or NULL */
+    const void *residual; /* (m, n), or NULL; may be c when the types agree and accumulate is off */
+    void *c;
+    void *workspace; /* kernels_matmul_workspace_bytes */
+};
+
+/* db[j] (+)= sum over rows of dy[., j] */
+struct k_bias_bwd {
+    enum k_type type;
+    int64_t rows, width;
+    bool accumulate;
+    const void *dy;
+    float *db;
+};
+
+/* Rotary embedding in Hugging Face's layout: element i of a head is paired with i + head_dim/2. */
+struct k_rope_table {
+    enum k_rope_scaling scaling;
+    int64_t positions, head_dim;
+    double theta;
+    double factor;              /* linear, llama3 */
+    double low_freq, high_freq; /* llama3: low_freq_factor, high_freq_factor */
+    int64_t original_positions; /* llama3 */
+};
+
+/* Rotates the heads + kv_heads first heads of every row of qkv in place. */
+struct k_rope {
+    enum k_type type;
+    int64_t tokens, seq, heads, kv_heads, head_dim;
+    const float *table; /* kernels_rope_table, for at least seq positions */
+    void *qkv;          /* (tokens, (heads + 2 kv_heads) head_dim) */
+};
+
+/* Causal attention inside sequences of seq tokens; query head h uses key head
+ * h / (heads / kv_heads). Scores are scaled by 1/sqrt(head_dim). head_dim <= K_MAX_HEAD_DIM. */
+struct k_attn_fwd {
+    enum k_type type;
+    int64_t tokens, seq, heads, kv_heads, head_dim;
+    const void *qkv;
+    void *out;  /* (tokens, heads head_dim) */
+    float *lse; /* (tokens, heads): log of the sum of exponentials of the scaled scores */
+};
+
+struct k_attn_bwd {
+    enum k_type type;
+    int64_t tokens, seq, heads, kv_heads, head_dim;
+    const void *dout, *qkv, *out;
+    const float *lse;
+    void *dqkv;     /* overwritten, every element */
+    float *scratch; /* (tokens, heads) */
+};
+
+/* y = silu(gate) * up; a row of gate_up is gate (width), then up (width). */
+struct k_swiglu_fwd {
+    enum k_type type;
+    int64_t rows, width;
+    const void *gate_up;
+    void *y;
+};
+struct k_swiglu_bwd {
+    enum k_type type;
+    int64_t rows, width;
+    const void *dy, *gate_up;
+    void *dgate_up; /* may be gate_up */
+};
+
+/* GPT-2's tanh approximation, element by element. */
+struct k_gelu_fwd {
+    enum k_type type;
+    int64_t elems;
+    const void *x;
+    void *y; /* may be x */
+};
+struct k_gelu_bwd {
+    enum k_type type;
+    int64_t elems;
+    const void *dy, *x;
+    void *dx; /* may be dy or x */
+};
+
+/* Row by row: *loss_sum += -log softmax(logits)[target], *target_count += 1 in the order of rows;
+ * logits become scale * (softmax - one_hot(target)). A row with a target < 0 becomes zero and does
+ * not count. */
+struct k_cross_entropy {
+    enum k_type type;
+    int64_t tokens, vocab;
+    float scale;
+    void *logits;           /* (tokens, vocab) */
+    const int32_t *targets; /* below vocab: the caller has checked */
+    double *loss_sum, *target_count;
+};
+
+/* One AdamW step (decoupled decay) on a range with one weight decay:
+ *   g = clip * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   master = master (1 - lr wd) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
+ *   param = bf16(master)
+ * An element's result depends on that element and the constants alone, so any split into ranges
+ * gives the same bits. */
+struct k_adamw {
+    int64_t elems;
+    const float *grad;
+    float *master, *m, *v;
+    uint16_t *param; /* bf16 copy, or NULL */
+    double lr, beta1, beta2, eps, weight_decay;
+    double clip;  /* factor on the gradient, 1 when not clipped */
+    int64_t step; /* of this update, from 1 */
+    bool skip;    /* leave master, m and v alone; param is still written */
+};
+
+struct kernels {
+    const char *name; /* "v2", "v3", "v4" (x86-64 levels) or "base" */
+
+    void (*embed_fwd)(struct pool *p, const struct k_embed_fwd *a);
+    void (*embed_bwd)(struct pool *p, const struct k_embed_bwd *a);
+    void (*norm_fwd)(struct pool *p, const struct k_norm_fwd *a);
+    void (*norm_bwd)(struct pool *p, const struct k_norm_bwd *a);
+    void (*matmul)(struct pool *p, const struct k_matmul *a);
+    void (*bias_bwd)(struct pool *p, const struct k_bias_bwd *a);
+    void (*rope_fwd)(struct pool *p, const struct k_rope *a);
+    void (*rope_bwd)(struct pool *p, const struct k_rope *a); /* the inverse rotation */
+    void (*attn_fwd)(struct pool *p, const struct k_attn_fwd *a);
+    void (*attn_bwd)(struct pool *p, const struct k_attn_bwd *a);
+    void (*swiglu_fwd)(struct pool *p, const struct k_swiglu_fwd *a);
+    void (*swiglu_bwd)(struct pool *p, const struct k_swiglu_bwd *a);
+    void (*gelu_fwd)(struct pool *p, const struct k_gelu_fwd *a);
+    void (*gelu_bwd)(struct pool *p, const struct k_gelu_bwd *a);
+    void (*cross_entropy)(struct pool *p, const struct k_cross_entropy *a);
+
+    /* *square_sum += sum of squares, in double: within blocks of K_NORM_BLOCK elements counted from
+     * grad, then over the blocks in order. */
+    void (*grad_norm)(struct pool *p, const float *grad, int64_t n, double *square_sum);
+    void (*adamw)(struct pool *p, const struct k_adamw *a);
+
+    /* Exact widening, and rounding to nearest even; NaN stays NaN. */
+    void (*fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);
+    void (*bf16_to_fp32)(struct pool *p, float *dst, const uint16_t *src, int64_t n);
+    /* dst += src; dst *= factor */
+    void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
+    void (*scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
+    /* dst (+)= ((src[0] + src[1]) + src[2]) + ..., count >= 1; dst may be any of src. */
+    void (*sum_ranks_f32)(
+        struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+};
+
+/* The best table this processor can run; and one by name, NULL when unknown or not runnable here.
+ * Both valid for ever. */
+const struct kernels *kernels_best(void);
+const struct kernels *kernels_by_name(const char *name);
+/* For people: "x86-64-v3 (AVX2)". */
+const char *kernels_isa_name(const struct kernels *k);
+
+/* Enough for every product with these dimensions, whatever form, type, table and threads; at most
+ * KERNELS_MATMUL_WORKSPACE_MAX. Rounded up to 256; 64-byte alignment is faster. */
+enum { KERNELS_MATMUL_WORKSPACE_MAX = 16 << 20 };
+size_t kernels_matmul_workspace_bytes(int64_t m, int64_t n, int64_t k);
+
+/* Elements of a rope table, and its values: for every position cosines (head_dim/2), then sines
+ * (head_dim/2), computed in double. */
+int64_t kernels_rope_table_elems(const struct k_rope_table *r);
+void kernels_rope_table(const struct k_rope_table *r, float *table);
+
+#endif
