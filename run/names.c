@@ -1,0 +1,62 @@
+#include "run/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[4])
+{
+    time_t t = (time_t)wall_s;
+    struct tm tm;
+    gmtime_r(&t, &tm);
+    size_t n = strftime(out, RUN_ID_TEXT, "%Y%m%d-%H%M%S-", &tm);
+    for (int i = 0; i < 4; i++)
+        out[n++] = (char)('a' + random[i] % 26);
+    out[n] = '\0';
+    return out;
+}
+
+bool run_id_is_valid(const char *id)
+{
+    static const char form[] = "dddddddd-dddddd-llll";
+    if (strlen(id) != sizeof(form) - 1)
+        return false;
+    for (size_t i = 0; form[i]; i++) {
+        bool is_digit = id[i] >= '0' && id[i] <= '9';
+        bool is_letter = id[i] >= 'a' && id[i] <= 'z';
+        if (form[i] == 'd' ? !is_digit : form[i] == 'l' ? !is_letter : id[i] != form[i])
+            return false;
+    }
+    return true;
+}
+
+char *run_node_dir(const char *workdir, const char *id, int64_t node)
+{
+    return base_printf("%s/runs/%s/node-%lld", workdir, id, (long long)node);
+}
+
+char *run_engine_dir(const char *workdir, const char *hash)
+{
+    return base_printf("%s/engine/%s", workdir, hash);
+}
+
+char *run_data_dir(const char *workdir, const char *hash)
+{
+    return base_printf("%s/data/%s", workdir, hash);
+}
+
+char *run_rank_log(const char *dir, int64_t rank)
+{
+    return base_printf("%s/rank-%lld.log", dir, (long long)rank);
+}
+
+char *run_user_dir(const char *id)
+{
+    char *state = path_user(PATH_STATE);
+    char *dir = base_printf("%s/runs/%s", state, id);
+    free(state);
+    return dir;
+}

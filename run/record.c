@@ -1,0 +1,128 @@
+#include "run/record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/text.h"
+
+void record_metrics_init(struct record_metrics *m)
+{
+    *m = (struct record_metrics){
+        .wall_s = NAN,
+        .loss = NAN,
+        .lr = NAN,
+        .grad_norm = NAN,
+        .step_seconds = NAN,
+        .tokens = -1,
+        .tokens_per_second = NAN,
+        .mfu = NAN,
+        .memory_bytes = -1,
+    };
+    for (int l = 0; l < LANE_COUNT; l++)
+        m->exposed_s[l] = NAN;
+}
+
+static void add_known_int(struct json *o, const char *key, int64_t x)
+{
+    if (x < 0)
+        json_add_null(o, key);
+    else
+        json_add_int(o, key, x);
+}
+
+struct json *record_metrics_to_json(const struct record_metrics *m)
+{
+    struct json *o = json_obj(), *exposed = json_obj();
+    for (int l = 0; l < LANE_COUNT; l++)
+        if (isfinite(m->exposed_s[l]))
+            json_add_num(exposed, lane_name((enum lane)l), m->exposed_s[l]);
+    json_add_int(o, "step", m->step);
+    json_add_num(o, "wall_s", m->wall_s);
+    json_add_num(o, "loss", m->loss);
+    json_add_num(o, "lr", m->lr);
+    json_add_num(o, "grad_norm", m->grad_norm);
+    json_add_num(o, "step_seconds", m->step_seconds);
+    json_add(o, "exposed_seconds", exposed);
+    add_known_int(o, "tokens", m->tokens);
+    json_add_num(o, "tokens_per_second", m->tokens_per_second);
+    json_add_num(o, "mfu", m->mfu);
+    add_known_int(o, "memory_bytes", m->memory_bytes);
+    return o;
+}
+
+enum rc record_metrics_from_json(struct record_metrics *out, const struct json *v, struct err *e)
+{
+    record_metrics_init(out);
+    enum rc rc = json_need_int(v, "step", 0, INT64_MAX, &out->step, e);
+    if (rc)
+        return rc;
+    out->wall_s = json_num(v, "wall_s", NAN);
+    out->loss = json_num(v, "loss", NAN);
+    out->lr = json_num(v, "lr", NAN);
+    out->grad_norm = json_num(v, "grad_norm", NAN);
+    out->step_seconds = json_num(v, "step_seconds", NAN);
+    const struct json *exposed = json_get(v, "exposed_seconds");
+    for (int l = 0; l < LANE_COUNT; l++)
+        out->exposed_s[l] = json_num(exposed, lane_name((enum lane)l), NAN);
+    out->tokens = json_int(v, "tokens", -1);
+    out->tokens_per_second = json_num(v, "tokens_per_second", NAN);
+    out->mfu = json_num(v, "mfu", NAN);
+    out->memory_bytes = json_int(v, "memory_bytes", -1);
+    return RC_OK;
+}
+
+static const char *const state_words[] = {
+#define X(name, word) word,
+    RUN_STATE_MAP(X)
+#undef X
+};
+
+const char *run_state_name(enum run_state s)
+{
+    return state_words[s];
+}
+
+enum run_state run_state_parse(const char *word)
+{
+    for (int i = RUN_PLANNED; i < RUN_UNKNOWN; i++)
+        if (strcmp(word, state_words[i]) == 0)
+            return (enum run_state)i;
+    return RUN_UNKNOWN;
+}
+
+bool run_state_is_final(enum run_state s)
+{
+    return s == RUN_FINISHED || s == RUN_FAILED || s == RUN_CANCELLED;
+}
+
+struct json *record_failure_to_json(const struct record_failure *f)
+{
+    struct json *o = json_obj();
+    add_known_int(o, "rank", f->rank);
+    json_add_str(o, "host", f->host);
+    json_add_str(o, "code", f->code);
+    json_add_str(o, "message", f->message);
+    json_add_bool(o, "is_consequence", f->is_consequence);
+    return o;
+}
+
+static void copy_safe(char *dst, size_t cap, const char *foreign)
+{
+    char *safe = text_safe(foreign);
+    str_copy(dst, cap, safe);
+    free(safe);
+}
+
+void record_failure_from_json(struct record_failure *out, const struct json *v)
+{
+    *out = (struct record_failure){0};
+    out->rank = json_int(v, "rank", -1);
+    copy_safe(out->host, sizeof(out->host), json_str(v, "host", ""));
+    copy_safe(out->code, sizeof(out->code), json_str(v, "code", ""));
+    copy_safe(out->message, sizeof(out->message), json_str(v, "message", ""));
+    out->is_consequence = json_bool(v, "is_consequence", false);
+}

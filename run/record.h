@@ -1,0 +1,71 @@
+/* What a run writes down while it goes: one metrics record per step (metrics.jsonl), one state
+ * record per node (state.json, schema "state/1"). NaN and -1 mean unknown and print as null. */
+#ifndef RUN_RECORD_H
+#define RUN_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "planner/schedule.h"
+
+struct json;
+
+/* One line of metrics.jsonl:
+ * {"step","wall_s","loss","lr","grad_norm","step_seconds","exposed_seconds":{LANE:s},
+ *  "tokens","tokens_per_second","mfu","memory_bytes"} */
+struct record_metrics {
+    int64_t step;     /* 1 for the first optimizer step */
+    double wall_s;    /* seconds since 1970 when the step ended */
+    double loss;      /* mean over the targets of the step, nats */
+    double lr;        /* learning rate used */
+    double grad_norm; /* global, before clipping */
+    double step_seconds;
+    double exposed_s[LANE_COUNT]; /* time in which only this lane was busy */
+    int64_t tokens;               /* trained so far, all ranks */
+    double tokens_per_second;     /* all ranks */
+    double mfu;                   /* 0..1, see the plan's flops_definition */
+    int64_t memory_bytes;         /* peak of the fullest rank */
+};
+
+void record_metrics_init(struct record_metrics *m);
+struct json *record_metrics_to_json(const struct record_metrics *m);
+/* step is required; everything else may be missing. Hostile input gives an error, never a trap. */
+enum rc record_metrics_from_json(struct record_metrics *out, const struct json *v, struct err *e);
+
+/* Where a run stands; the words are part of the `status` contract. */
+#define RUN_STATE_MAP(X)                                                                           \
+    X(RUN_PLANNED, "planned")                                                                      \
+    X(RUN_STAGING, "staging")                                                                      \
+    X(RUN_RUNNING, "running")                                                                      \
+    X(RUN_FINISHED, "finished")                                                                    \
+    X(RUN_FAILED, "failed")                                                                        \
+    X(RUN_CANCELLED, "cancelled")                                                                  \
+    X(RUN_UNKNOWN, "unknown")
+
+enum run_state {
+#define X(name, word) name,
+    RUN_STATE_MAP(X)
+#undef X
+};
+
+const char *run_state_name(enum run_state s);
+/* RUN_UNKNOWN for any other word. */
+enum run_state run_state_parse(const char *word);
+/* Finished, failed or cancelled: written once, never left. */
+bool run_state_is_final(enum run_state s);
+
+/* Why a run failed: the first cause, as opposed to what followed from it. */
+struct record_failure {
+    int64_t rank; /* -1: no rank (a host, the coordinator) */
+    char host[128];
+    char code[32];       /* "exited", "killed", "timeout", "host-lost", "data", ... */
+    char message[512];   /* one sentence, safe to show */
+    bool is_consequence; /* of another rank's failure */
+};
+
+struct json *record_failure_to_json(const struct record_failure *f);
+/* Missing members become -1, "" and false; v may be NULL. Foreign text is made safe. */
+void record_failure_from_json(struct record_failure *out, const struct json *v);
+
+#endif

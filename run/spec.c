@@ -1,0 +1,411 @@
+#include "run/spec.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+
+#define SCHEMA "run-spec/1"
+
+void run_spec_init(struct run_spec *s)
+{
+    *s = (struct run_spec){
+        .attempt = 1,
+        .resume_step = RUN_RESUME_NONE,
+        .checkpoint = {.keep = 2, .store = RUN_STORE_LOCAL},
+        .deadlines =
+            {
+                .rendezvous_s = 120,
+                .collective_s = 60,
+                .finish_s = 300,
+                .grace_s = 60,
+                .heartbeat_s = 5,
+                .lost_s = 15,
+            },
+    };
+}
+
+void run_spec_release(struct run_spec *s)
+{
+    for (size_t i = 0; i < s->host_count; i++) {
+        free(s->hosts[i].name);
+        free(s->hosts[i].address);
+    }
+    free(s->hosts);
+    free(s->data.path);
+    free(s->data.kind);
+    free(s->checkpoint.shared_path);
+    json_free(s->plan);
+    json_free(s->training);
+    json_free(s->env);
+    *s = (struct run_spec){0};
+}
+
+int64_t run_spec_ranks(const struct run_spec *s)
+{
+    if (!s->host_count)
+        return 0;
+    const struct run_host *last = &s->hosts[s->host_count - 1];
+    return last->first_rank + last->ranks;
+}
+
+void run_spec_add_host(
+    struct run_spec *s, const char *name, const char *address, int64_t node, int64_t ranks)
+{
+    int64_t first = run_spec_ranks(s);
+    s->hosts = base_realloc(s->hosts, (s->host_count + 1) * sizeof(*s->hosts));
+    s->hosts[s->host_count++] = (struct run_host){
+        .name = base_strdup(name),
+        .address = base_strdup(address),
+        .node = node,
+        .first_rank = first,
+        .ranks = ranks,
+    };
+}
+
+size_t run_spec_host_of(const struct run_spec *s, int64_t rank)
+{
+    size_t i = 0;
+    while (i + 1 < s->host_count && rank >= s->hosts[i + 1].first_rank)
+        i++;
+    return i;
+}
+
+static const char *const store_names[] = {"local", "local+partner", "shared"};
+
+const char *run_store_name(enum run_store store)
+{
+    return store_names[store];
+}
+
+enum rc run_store_parse(struct run_checkpoint *out, const char *text, struct err *e)
+{
+    free(out->shared_path);
+    out->shared_path = NULL;
+    if (str_starts(text, "shared:")) {
+        if (text[7] != '/')
+            return err_set(e, RC_USAGE, "checkpoint store '%s' needs an absolute path", text);
+        out->store = RUN_STORE_SHARED;
+        out->shared_path = base_strdup(text + 7);
+        return RC_OK;
+    }
+    for (int i = RUN_STORE_LOCAL; i <= RUN_STORE_PARTNER; i++) {
+        if (strcmp(text, store_names[i]) == 0) {
+            out->store = (enum run_store)i;
+            return RC_OK;
+        }
+    }
+    return err_set(e, RC_USAGE,
+        "checkpoint store '%s' is unknown; use local, local+partner or shared:PATH", text);
+}
+
+/* --- writing --- */
+
+static struct json *hosts_to_json(const struct run_spec *s)
+{
+    struct json *arr = json_arr();
+    for (size_t i = 0; i < s->host_count; i++) {
+        const struct run_host *h = &s->hosts[i];
+        struct json *o = json_obj();
+        json_add_str(o, "name", h->name);
+        json_add_str(o, "address", h->address);
+        json_add_int(o, "node", h->node);
+        json_add_int(o, "first_rank", h->first_rank);
+        json_add_int(o, "ranks", h->ranks);
+        json_push(arr, o);
+    }
+    return arr;
+}
+
+static struct json *data_to_json(const struct run_data *d)
+{
+    struct json *o = json_obj();
+    json_add_str(o, "path", d->path);
+    json_add_str(o, "kind", d->kind);
+    return o;
+}
+
+static struct json *checkpoint_to_json(const struct run_checkpoint *c)
+{
+    struct json *o = json_obj();
+    char *store = c->store == RUN_STORE_SHARED ? base_printf("shared:%s", c->shared_path)
+                                               : base_strdup(run_store_name(c->store));
+    json_add_int(o, "every_steps", c->every_steps);
+    json_add_num(o, "every_s", c->every_s);
+    json_add_int(o, "keep", c->keep);
+    json_add_str(o, "store", store);
+    free(store);
+    return o;
+}
+
+static struct json *deadlines_to_json(const struct run_deadlines *d)
+{
+    struct json *o = json_obj();
+    json_add_num(o, "rendezvous_s", d->rendezvous_s);
+    json_add_num(o, "collective_s", d->collective_s);
+    json_add_num(o, "finish_s", d->finish_s);
+    json_add_num(o, "grace_s", d->grace_s);
+    json_add_num(o, "heartbeat_s", d->heartbeat_s);
+    json_add_num(o, "lost_s", d->lost_s);
+    return o;
+}
+
+static struct json *limits_to_json(const struct run_limits *l)
+{
+    struct json *o = json_obj();
+    json_add_int(o, "max_micro_usd", l->max_micro_usd);
+    json_add_num(o, "max_s", l->max_s);
+    json_add_int(o, "micro_usd_per_hour", l->micro_usd_per_hour);
+    json_add_num(o, "rented_since_wall_s", l->rented_since_wall_s);
+    return o;
+}
+
+struct json *run_spec_to_json(const struct run_spec *s)
+{
+    struct json *o = json_obj();
+    json_add_str(o, "schema", SCHEMA);
+    json_add_str(o, "id", s->id);
+    json_add_int(o, "attempt", s->attempt);
+    json_add(o, "hosts", hosts_to_json(s));
+    json_add_int(o, "self", (int64_t)s->self);
+    json_add_int(o, "steps", s->steps);
+    json_add_int(o, "resume_step", s->resume_step);
+    json_add(o, "data", data_to_json(&s->data));
+    json_add(o, "checkpoint", checkpoint_to_json(&s->checkpoint));
+    json_add(o, "deadlines", deadlines_to_json(&s->deadlines));
+    json_add(o, "limits", limits_to_json(&s->limits));
+    json_add_str(o, "token", s->token);
+    json_add(o, "plan", s->plan ? json_clone(s->plan) : json_obj());
+    json_add(o, "training", s->training ? json_clone(s->training) : json_obj());
+    json_add(o, "env", s->env ? json_clone(s->env) : json_obj());
+    return o;
+}
+
+/* --- reading --- */
+
+static enum rc read_host(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const char *name, *address;
+    int64_t node, first, ranks;
+    enum rc rc = json_need_str(v, "name", &name, e);
+    if (!rc)
+        rc = json_need_str(v, "address", &address, e);
+    if (!rc)
+        rc = json_need_int(v, "node", 0, RUN_MAX_HOSTS * 16, &node, e);
+    if (!rc)
+        rc = json_need_int(v, "first_rank", 0, RUN_MAX_RANKS, &first, e);
+    if (!rc)
+        rc = json_need_int(v, "ranks", 1, RUN_MAX_RANKS, &ranks, e);
+    if (rc)
+        return rc;
+    if (first != run_spec_ranks(s) || first + ranks > RUN_MAX_RANKS)
+        return err_set(
+            e, RC_INVALID, "host '%s' does not continue the ranks of its predecessor", name);
+    for (size_t i = 0; i < s->host_count; i++)
+        if (s->hosts[i].node == node)
+            return err_set(e, RC_INVALID, "hosts '%s' and '%s' have the same node number %lld",
+                s->hosts[i].name, name, (long long)node);
+    run_spec_add_host(s, name, address, node, ranks);
+    return RC_OK;
+}
+
+static enum rc read_hosts(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const struct json *hosts;
+    enum rc rc = json_need_arr(v, "hosts", &hosts, e);
+    if (rc)
+        return rc;
+    if (json_len(hosts) < 1 || json_len(hosts) > RUN_MAX_HOSTS)
+        return err_set(e, RC_INVALID, "'hosts' must list 1 to %d hosts", RUN_MAX_HOSTS);
+    for (size_t i = 0; !rc && i < json_len(hosts); i++)
+        rc = read_host(s, json_at(hosts, i), e);
+    return rc;
+}
+
+static enum rc read_data(struct run_data *d, const struct json *v, struct err *e)
+{
+    const struct json *o;
+    const char *path;
+    enum rc rc = json_need_obj(v, "data", &o, e);
+    if (!rc)
+        rc = json_need_str(o, "path", &path, e);
+    if (rc)
+        return rc;
+    d->path = base_strdup(path);
+    d->kind = base_strdup(json_str(o, "kind", "auto"));
+    return RC_OK;
+}
+
+static enum rc read_seconds(
+    const struct json *o, const char *key, double min, double *out, struct err *e)
+{
+    double x;
+    enum rc rc = json_need_num(o, key, &x, e);
+    if (!rc && !(x >= min && x <= 1e9))
+        rc = err_set(e, RC_INVALID, "'%s' must lie in %g to 1e9 seconds", key, min);
+    if (!rc)
+        *out = x;
+    return rc;
+}
+
+static enum rc read_checkpoint(struct run_checkpoint *c, const struct json *v, struct err *e)
+{
+    const struct json *o;
+    const char *store;
+    enum rc rc = json_need_obj(v, "checkpoint", &o, e);
+    if (!rc)
+        rc = json_need_int(o, "every_steps", 0, INT64_MAX, &c->every_steps, e);
+    if (!rc)
+        rc = read_seconds(o, "every_s", 0, &c->every_s, e);
+    if (!rc)
+        rc = json_need_int(o, "keep", 1, 1000000, &c->keep, e);
+    if (!rc)
+        rc = json_need_str(o, "store", &store, e);
+    if (!rc)
+        rc = run_store_parse(c, store, e);
+    return rc;
+}
+
+static enum rc read_deadlines(struct run_deadlines *d, const struct json *v, struct err *e)
+{
+    const struct json *o;
+    enum rc rc = json_need_obj(v, "deadlines", &o, e);
+    if (!rc)
+        rc = read_seconds(o, "rendezvous_s", 0.1, &d->rendezvous_s, e);
+    if (!rc)
+        rc = read_seconds(o, "collective_s", 0.1, &d->collective_s, e);
+    if (!rc)
+        rc = read_seconds(o, "finish_s", 0.1, &d->finish_s, e);
+    if (!rc)
+        rc = read_seconds(o, "grace_s", 0, &d->grace_s, e);
+    if (!rc)
+        rc = read_seconds(o, "heartbeat_s", 0.1, &d->heartbeat_s, e);
+    if (!rc)
+        rc = read_seconds(o, "lost_s", 0.1, &d->lost_s, e);
+    return rc;
+}
+
+static enum rc read_limits(struct run_limits *l, const struct json *v, struct err *e)
+{
+    const struct json *o;
+    enum rc rc = json_need_obj(v, "limits", &o, e);
+    if (!rc)
+        rc = json_need_int(o, "max_micro_usd", 0, INT64_MAX, &l->max_micro_usd, e);
+    if (!rc)
+        rc = read_seconds(o, "max_s", 0, &l->max_s, e);
+    if (!rc)
+        rc = json_need_int(o, "micro_usd_per_hour", 0, INT64_MAX, &l->micro_usd_per_hour, e);
+    if (!rc)
+        rc = json_need_num(o, "rented_since_wall_s", &l->rented_since_wall_s, e);
+    return rc;
+}
+
+static enum rc read_token(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const char *token;
+    enum rc rc = json_need_str(v, "token", &token, e);
+    if (rc)
+        return rc;
+    if (strlen(token) != RUN_TOKEN_TEXT - 1 ||
+        strspn(token, "0123456789abcdef") != RUN_TOKEN_TEXT - 1)
+        return err_set(e, RC_INVALID, "'token' is not 64 hex digits");
+    str_copy(s->token, sizeof(s->token), token);
+    return RC_OK;
+}
+
+static enum rc read_env(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const struct json *env, *value;
+    const char *key;
+    void *cursor = NULL;
+    enum rc rc = json_need_obj(v, "env", &env, e);
+    if (rc)
+        return rc;
+    while (json_next(env, &cursor, &key, &value))
+        if (!*key || strchr(key, '=') || !json_is_str(value))
+            return err_set(e, RC_INVALID, "environment variable '%s' is not NAME with a text", key);
+    s->env = json_clone(env);
+    return RC_OK;
+}
+
+static enum rc read_documents(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const struct json *plan, *training;
+    enum rc rc = json_need_obj(v, "plan", &plan, e);
+    if (!rc)
+        rc = json_need_obj(v, "training", &training, e);
+    if (rc)
+        return rc;
+    s->plan = json_clone(plan);
+    s->training = json_clone(training);
+    return read_env(s, v, e);
+}
+
+static enum rc read_head(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const char *schema, *id;
+    enum rc rc = json_need_str(v, "schema", &schema, e);
+    if (!rc && strcmp(schema, SCHEMA) != 0)
+        rc = err_set(e, RC_INVALID, "schema is '%s', this program reads %s", schema, SCHEMA);
+    if (!rc)
+        rc = json_need_str(v, "id", &id, e);
+    if (!rc && !run_id_is_valid(id))
+        rc = err_set(e, RC_INVALID, "'%s' is not a run id", id);
+    if (!rc)
+        rc = json_need_int(v, "attempt", 1, 1000000, &s->attempt, e);
+    if (!rc)
+        rc = json_need_int(v, "steps", 0, INT64_MAX, &s->steps, e);
+    if (!rc)
+        rc = json_need_int(v, "resume_step", RUN_RESUME_NEWEST, INT64_MAX, &s->resume_step, e);
+    if (!rc)
+        str_copy(s->id, sizeof(s->id), id);
+    return rc;
+}
+
+enum rc run_spec_from_json(struct run_spec *out, const struct json *v, struct err *e)
+{
+    int64_t self = 0;
+    run_spec_init(out);
+    enum rc rc = read_head(out, v, e);
+    if (!rc)
+        rc = read_hosts(out, v, e);
+    if (!rc)
+        rc = json_need_int(v, "self", 0, (int64_t)out->host_count - 1, &self, e);
+    if (!rc)
+        rc = read_data(&out->data, v, e);
+    if (!rc)
+        rc = read_checkpoint(&out->checkpoint, v, e);
+    if (!rc)
+        rc = read_deadlines(&out->deadlines, v, e);
+    if (!rc)
+        rc = read_limits(&out->limits, v, e);
+    if (!rc)
+        rc = read_token(out, v, e);
+    if (!rc)
+        rc = read_documents(out, v, e);
+    if (rc)
+        run_spec_release(out);
+    else
+        out->self = (size_t)self;
+    return rc;
+}
+
+enum rc run_spec_read(struct run_spec *out, const char *dir, struct err *e)
+{
+    struct json *v = NULL;
+    char *path = path_join(dir, RUN_FILE_SPEC);
+    *out = (struct run_spec){0};
+    enum rc rc = json_read(&v, path, RUN_SPEC_MAX_BYTES, e);
+    if (!rc) {
+        rc = run_spec_from_json(out, v, e);
+        if (rc)
+            err_in(e, "'%s'", path);
+    }
+    json_free(v);
+    free(path);
+    return rc;
+}

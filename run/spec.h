@@ -1,0 +1,110 @@
+/* The run specification: everything the node side of a run needs, one JSON file per node
+ * (schema "run-spec/1", mode 0600 because it holds the token).
+ *
+ * The launcher writes it, the agent and the ranks read it. Plan and training hyper-parameters are
+ * documents of others and pass through untouched. */
+#ifndef RUN_SPEC_H
+#define RUN_SPEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/names.h"
+
+struct json;
+
+enum {
+    RUN_MAX_HOSTS = 4096,
+    RUN_MAX_RANKS = 65536,
+    RUN_TOKEN_TEXT = 65, /* 32 random bytes as hex digits */
+    RUN_SPEC_MAX_BYTES = 32 << 20
+};
+
+enum { RUN_RESUME_NONE = -1, RUN_RESUME_NEWEST = -2 }; /* beside a step >= 0 */
+
+enum run_store {
+    RUN_STORE_LOCAL,   /* each host keeps its own shards */
+    RUN_STORE_PARTNER, /* and the next host keeps a copy of them: "local+partner" */
+    RUN_STORE_SHARED   /* a folder all hosts see: "shared:PATH" */
+};
+
+/* One node of the run. Its ranks are first_rank .. first_rank + ranks - 1. */
+struct run_host {
+    char *name;         /* as the user wrote it; for sentences */
+    char *address;      /* numeric address where the other hosts reach it */
+    int64_t node;       /* its number in folder names, the same over all attempts of the run */
+    int64_t first_rank; /* ranks are numbered in the order of the hosts */
+    int64_t ranks;      /* at least 1 */
+};
+
+struct run_data {
+    char *path; /* on the node; the engine reads it there */
+    char *kind; /* "auto" (by content and name), "bytes", "uint16", "uint32", "llmc" */
+};
+
+struct run_checkpoint {
+    int64_t every_steps; /* 0: only at the end and when stopped */
+    double every_s;      /* whichever comes first; 0: no time limit */
+    int64_t keep;        /* newest checkpoints that stay, at least 1 */
+    enum run_store store;
+    char *shared_path; /* RUN_STORE_SHARED only, else NULL */
+};
+
+struct run_deadlines {
+    double rendezvous_s; /* from the agents' start until all ranks listen */
+    double collective_s; /* one collective; a peer later than that is dead */
+    double finish_s;     /* from the first rank that finished until the last one */
+    double grace_s;      /* default of stop: time to finish the step and save */
+    double heartbeat_s;  /* between agents */
+    double lost_s;       /* silence after which an agent counts as lost */
+};
+
+struct run_limits {
+    int64_t max_micro_usd;      /* of the whole run; 0: none */
+    double max_s;               /* since started_at; 0: none */
+    int64_t micro_usd_per_hour; /* of all nodes together; 0: unknown or free */
+    double rented_since_wall_s; /* money counts from here, seconds since 1970 */
+};
+
+struct run_spec {
+    char id[RUN_ID_TEXT];
+    int64_t attempt; /* 1 for launch, one more with each resume */
+    struct run_host *hosts;
+    size_t host_count;
+    size_t self;         /* index in hosts of the node this file is for */
+    int64_t steps;       /* optimizer steps of the whole run */
+    int64_t resume_step; /* a step, or RUN_RESUME_NONE, or RUN_RESUME_NEWEST */
+    struct run_data data;
+    struct run_checkpoint checkpoint;
+    struct run_deadlines deadlines;
+    struct run_limits limits;
+    char token[RUN_TOKEN_TEXT]; /* ranks and agents prove to each other that they know it */
+    struct json *plan;          /* plan/1 */
+    struct json *training;      /* object: learning rate and its schedule, seed, ... */
+    struct json *env;           /* object of strings set for the ranks; may be empty */
+};
+
+/* Empty, with the default deadlines, checkpoint policy (keep 2) and no limits. */
+void run_spec_init(struct run_spec *s);
+void run_spec_release(struct run_spec *s);
+
+/* Append a host; first_rank is set, strings are copied. */
+void run_spec_add_host(
+    struct run_spec *s, const char *name, const char *address, int64_t node, int64_t ranks);
+int64_t run_spec_ranks(const struct run_spec *s);
+/* Index in hosts of the host a rank lives on; rank must be below run_spec_ranks. */
+size_t run_spec_host_of(const struct run_spec *s, int64_t rank);
+
+const char *run_store_name(enum run_store store);
+/* "local", "local+partner", "shared:PATH"; sets store and shared_path. */
+enum rc run_store_parse(struct run_checkpoint *out, const char *text, struct err *e);
+
+/* One document; the caller frees it. */
+struct json *run_spec_to_json(const struct run_spec *s);
+/* Every field is checked: bounds, contiguous ranks, distinct nodes, token form. */
+enum rc run_spec_from_json(struct run_spec *out, const struct json *v, struct err *e);
+/* Read spec.json of a node's run folder. */
+enum rc run_spec_read(struct run_spec *out, const char *dir, struct err *e);
+
+#endif
