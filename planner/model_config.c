@@ -1,0 +1,291 @@
+/* Finding a model: a preset's name, or Hugging Face's config.json. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "planner/model.h"
+#include "planner/model_presets.h"
+
+enum { CONFIG_MAX_BYTES = 1 << 20 };
+
+/* What each model_type of a config.json means for the Llama family. */
+struct config_type {
+    const char *name;
+    bool has_qkv_bias, has_qk_norm;
+    bool has_window; /* sliding_window applies when it is there (Mistral) or switched on (Qwen) */
+    bool window_needs_switch;
+};
+static const struct config_type config_types[] = {
+    {"llama", false, false, false, false},
+    {"mistral", false, false, true, false},
+    {"qwen2", true, false, true, true},
+    {"qwen3", false, true, true, true},
+};
+
+static enum rc need(const struct json *c, const char *key, int64_t *out, struct err *e)
+{
+    return json_need_int(c, key, 1, INT32_MAX, out, e);
+}
+
+/* Optional positive integer: absent or null leaves *out, which holds the default. */
+static enum rc maybe(const struct json *c, const char *key, int64_t *out, struct err *e)
+{
+    return json_get(c, key) ? need(c, key, out, e) : RC_OK;
+}
+
+static enum rc maybe_num(const struct json *c, const char *key, double *out, struct err *e)
+{
+    return json_get(c, key) ? json_need_num(c, key, out, e) : RC_OK;
+}
+
+/* What we would compute differently from the original: refused by name. */
+static enum rc refuse_unknown_parts(const struct json *c, struct err *e)
+{
+    static const char *const flags[] = {
+        "mlp_bias", "scale_attn_by_inverse_layer_idx", "add_cross_attention"};
+    static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
+    for (size_t i = 0; i < BASE_COUNT(flags); i++)
+        if (json_bool(c, flags[i], false))
+            return err_set(e, RC_INVALID, "'%s' is set, which is not supported", flags[i]);
+    for (size_t i = 0; i < BASE_COUNT(experts); i++)
+        if (json_int(c, experts[i], 0) > 1)
+            return err_set(
+                e, RC_INVALID, "'%s' is set: mixtures of experts are not supported", experts[i]);
+    if (fabs(json_num(c, "partial_rotary_factor", 1) - 1) > 1e-9)
+        return err_set(e, RC_INVALID, "'partial_rotary_factor' is set, which is not supported");
+    return RC_OK;
+}
+
+static enum rc need_activation(
+    const struct json *c, const char *key, const char *wanted, const char *other, struct err *e)
+{
+    const char *have = json_str(c, key, wanted);
+    if (strcmp(have, wanted) != 0 && strcmp(have, other) != 0)
+        return err_set(e, RC_INVALID, "'%s' is '%s'; only '%s' is supported", key, have, wanted);
+    return RC_OK;
+}
+
+/* --- Llama family --- */
+
+/* Scaling sits in rope_scaling (type or rope_type), in newer files in rope_parameters. */
+static enum rc read_rope(struct model *m, const struct json *c, struct err *e)
+{
+    const struct json *r = json_get(c, "rope_parameters");
+    if (!r)
+        r = json_get(c, "rope_scaling");
+    m->rope_theta = 10000;
+    enum rc rc = maybe_num(c, "rope_theta", &m->rope_theta, e);
+    if (!rc)
+        rc = maybe_num(r, "rope_theta", &m->rope_theta, e);
+    if (rc || !r)
+        return rc;
+    const char *type = json_str(r, "rope_type", json_str(r, "type", "default"));
+    if (strcmp(type, "default") == 0)
+        return RC_OK;
+    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
+        return err_set(
+            e, RC_INVALID, "rope scaling '%s' is not supported (linear and llama3 are)", type);
+    rc = json_need_num(r, "factor", &m->rope_factor, e);
+    m->rope = ROPE_LINEAR;
+    if (rc || type[1] == 'i')
+        return rc;
+    m->rope = ROPE_LLAMA3;
+    rc = json_need_num(r, "low_freq_factor", &m->rope_low_freq, e);
+    if (!rc)
+        rc = json_need_num(r, "high_freq_factor", &m->rope_high_freq, e);
+    if (!rc)
+        rc = need(r, "original_max_position_embeddings", &m->rope_original_positions, e);
+    return rc;
+}
+
+/* A sliding window is the same model up to its length, so that is as far as it is planned. */
+static enum rc apply_window(
+    struct model *m, const struct config_type *t, const struct json *c, struct err *e)
+{
+    int64_t window = m->max_positions;
+    if (!t->has_window || (t->window_needs_switch && !json_bool(c, "use_sliding_window", false)))
+        return RC_OK;
+    enum rc rc = maybe(c, "sliding_window", &window, e);
+    if (window < m->max_positions)
+        m->max_positions = window;
+    return rc;
+}
+
+static enum rc read_llama_sizes(struct model *m, const struct json *c, struct err *e)
+{
+    enum rc rc = need(c, "num_hidden_layers", &m->layers, e);
+    if (!rc)
+        rc = need(c, "hidden_size", &m->width, e);
+    if (!rc)
+        rc = need(c, "num_attention_heads", &m->heads, e);
+    if (!rc)
+        rc = need(c, "intermediate_size", &m->ffn, e);
+    if (!rc)
+        rc = need(c, "vocab_size", &m->vocab, e);
+    if (rc)
+        return rc;
+    m->max_positions = 2048;
+    m->kv_heads = m->heads;
+    rc = maybe(c, "max_position_embeddings", &m->max_positions, e);
+    if (!rc)
+        rc = maybe(c, "num_key_value_heads", &m->kv_heads, e);
+    if (rc)
+        return rc;
+    if (!json_get(c, "head_dim") && m->width % m->heads != 0)
+        return err_set(e, RC_INVALID,
+            "'hidden_size' %lld is not a multiple of 'num_attention_heads' %lld, and 'head_dim' "
+            "is not given",
+            (long long)m->width, (long long)m->heads);
+    m->head_dim = m->width / m->heads;
+    return maybe(c, "head_dim", &m->head_dim, e);
+}
+
+static enum rc read_llama(
+    struct model *m, const struct config_type *t, const struct json *c, struct err *e)
+{
+    m->family = MODEL_LLAMA;
+    m->has_qkv_bias = t->has_qkv_bias;
+    m->has_qk_norm = t->has_qk_norm;
+    m->is_tied = json_bool(c, "tie_word_embeddings", false);
+    m->norm_eps = 1e-6;
+    if (json_bool(c, "attention_bias", false))
+        return err_set(e, RC_INVALID, "'attention_bias' is set, which is not supported");
+    enum rc rc = read_llama_sizes(m, c, e);
+    if (!rc)
+        rc = apply_window(m, t, c, e);
+    if (!rc)
+        rc = need_activation(c, "hidden_act", "silu", "swish", e);
+    if (!rc)
+        rc = maybe_num(c, "rms_norm_eps", &m->norm_eps, e);
+    if (!rc)
+        rc = read_rope(m, c, e);
+    return rc;
+}
+
+/* --- GPT-2 --- */
+
+static enum rc read_gpt2(struct model *m, const struct json *c, struct err *e)
+{
+    m->family = MODEL_GPT2;
+    m->is_tied = json_bool(c, "tie_word_embeddings", true);
+    m->norm_eps = 1e-5;
+    enum rc rc = need(c, "n_layer", &m->layers, e);
+    if (!rc)
+        rc = need(c, "n_embd", &m->width, e);
+    if (!rc)
+        rc = need(c, "n_head", &m->heads, e);
+    if (!rc)
+        rc = need(c, "vocab_size", &m->vocab, e);
+    if (!rc)
+        rc = need(c, json_get(c, "n_positions") ? "n_positions" : "n_ctx", &m->max_positions, e);
+    if (rc)
+        return rc;
+    if (m->width % m->heads != 0)
+        return err_set(e, RC_INVALID, "'n_embd' %lld is not a multiple of 'n_head' %lld",
+            (long long)m->width, (long long)m->heads);
+    m->kv_heads = m->heads;
+    m->head_dim = m->width / m->heads;
+    m->ffn = 4 * m->width;
+    rc = maybe(c, "n_inner", &m->ffn, e);
+    if (!rc)
+        rc = need_activation(c, "activation_function", "gelu_new", "gelu_pytorch_tanh", e);
+    if (!rc)
+        rc = maybe_num(c, "layer_norm_epsilon", &m->norm_eps, e);
+    return rc;
+}
+
+/* --- a whole config --- */
+
+/* Last component, with what a name may not hold replaced. */
+static void name_from(char out[MODEL_NAME], const char *text)
+{
+    const char *slash = strrchr(text, '/');
+    str_copy(out, MODEL_NAME, slash ? slash + 1 : text);
+    for (char *p = out; *p; p++)
+        if (!((*p >= '0' && *p <= '9') || (*p >= 'A' && *p <= 'Z') || (*p >= 'a' && *p <= 'z') ||
+                strchr("._-+", *p)))
+            *p = '_';
+}
+
+static enum rc read_family(struct model *m, const struct json *config, struct err *e)
+{
+    const char *type;
+    enum rc rc = json_need_str(config, "model_type", &type, e);
+    if (rc)
+        return rc;
+    if (strcmp(type, "gpt2") == 0)
+        return read_gpt2(m, config, e);
+    for (size_t i = 0; i < BASE_COUNT(config_types); i++)
+        if (strcmp(config_types[i].name, type) == 0)
+            return read_llama(m, &config_types[i], config, e);
+    return err_set(e, RC_INVALID,
+        "model type '%s' is not supported (llama, mistral, qwen2, qwen3 and gpt2 are)", type);
+}
+
+enum rc model_from_config(struct model *out, const struct json *config, struct err *e)
+{
+    struct model m = {.name = ""};
+    name_from(m.name, json_str(config, "_name_or_path", ""));
+    if (m.name[0] == '\0')
+        str_copy(m.name, sizeof m.name, "config");
+    if (!json_is_obj(config))
+        return err_set(e, RC_INVALID, "a model config must be a JSON object");
+    enum rc rc = refuse_unknown_parts(config, e);
+    if (!rc)
+        rc = read_family(&m, config, e);
+    if (!rc)
+        rc = model_check(&m, e);
+    if (!rc)
+        *out = m;
+    return rc;
+}
+
+/* Name of a config without one: its folder's, else its own. */
+static void name_from_path(char out[MODEL_NAME], const char *path)
+{
+    char *copy = base_strdup(path);
+    char *slash = strrchr(copy, '/');
+    if (slash && slash != copy && strcmp(slash + 1, "config.json") == 0)
+        *slash = '\0';
+    name_from(out, copy);
+    if (str_ends(out, ".json"))
+        out[strlen(out) - strlen(".json")] = '\0';
+    free(copy);
+}
+
+static enum rc read_config_file(struct model *out, const char *path, struct err *e)
+{
+    struct json *config = NULL;
+    enum rc rc = json_read(&config, path, CONFIG_MAX_BYTES, e);
+    if (rc)
+        return rc;
+    rc = json_get(config, "family") ? model_from_json(out, config, e)
+                                    : model_from_config(out, config, e);
+    if (rc)
+        err_in(e, "model '%s'", path);
+    else if (strcmp(out->name, "config") == 0)
+        name_from_path(out->name, path);
+    json_free(config);
+    return rc;
+}
+
+static bool looks_like_path(const char *name)
+{
+    return strchr(name, '/') || str_ends(name, ".json") || strcmp(name, "-") == 0;
+}
+
+enum rc model_find(struct model *out, const char *name_or_path, struct err *e)
+{
+    if (model_preset_find(out, name_or_path))
+        return RC_OK;
+    if (looks_like_path(name_or_path))
+        return read_config_file(out, name_or_path, e);
+    char near[MODEL_NAME];
+    if (model_preset_nearest(name_or_path, near))
+        return err_set(e, RC_USAGE, "unknown model '%s'; did you mean '%s'?", name_or_path, near);
+    return err_set(e, RC_USAGE,
+        "unknown model '%s'; give a preset (berth help models) or the path of a config.json",
+        name_or_path);
+}

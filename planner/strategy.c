@@ -1,0 +1,234 @@
+#include "planner/strategy.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "planner/model.h"
+
+enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = 1 << 24 };
+
+/* --- words --- */
+
+static const char *const kind_names[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
+static const char *const recompute_names[] = {"none", "selective", "full"};
+static const char *const offload_names[] = {"none", "optimizer"};
+static const char *const precision_names[] = {"fp32", "bf16"};
+
+static enum rc parse_word(
+    int *out, const char *const *words, size_t n, const char *what, const char *word, struct err *e)
+{
+    char all[128] = "";
+    for (size_t i = 0, used = 0; i < n; i++) {
+        if (word && strcmp(words[i], word) == 0) {
+            *out = (int)i;
+            return RC_OK;
+        }
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", words[i]);
+    }
+    return err_set(e, RC_USAGE, "unknown %s '%s'; there are %s", what, word ? word : "", all);
+}
+
+#define WORDS(type, prefix, table, what)                                                           \
+    const char *prefix##_name(enum type x)                                                         \
+    {                                                                                              \
+        return table[x];                                                                           \
+    }                                                                                              \
+    enum rc prefix##_parse(const char *name, enum type *out, struct err *e)                        \
+    {                                                                                              \
+        int i = 0;                                                                                 \
+        enum rc rc = parse_word(&i, table, BASE_COUNT(table), what, name, e);                      \
+        if (!rc)                                                                                   \
+            *out = (enum type)i;                                                                   \
+        return rc;                                                                                 \
+    }
+
+WORDS(strategy_kind, strategy_kind, kind_names, "strategy")
+WORDS(recompute, recompute, recompute_names, "recompute mode")
+WORDS(offload, offload, offload_names, "offload mode")
+WORDS(precision, precision, precision_names, "precision")
+
+int64_t precision_bytes(enum precision p)
+{
+    return p == PRECISION_FP32 ? 4 : 2;
+}
+
+/* --- defaults and checks --- */
+
+struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node)
+{
+    struct strategy s = {
+        .kind = kind,
+        .precision = PRECISION_BF16,
+        .ranks = ranks,
+        .ranks_per_node = ranks_per_node,
+        .shard_degree = ranks,
+        .seq = 1,
+        .micro_batch = 1,
+        .grad_accum = 1,
+        .prefetch = 1,
+        .reshard_after_forward = true,
+        .loss_chunks = 1,
+    };
+    if (kind == STRATEGY_DDP)
+        s.shard_degree = 1;
+    else if (kind == STRATEGY_HSDP)
+        s.shard_degree = ranks_per_node;
+    return s;
+}
+
+static enum rc in_range(const char *what, int64_t v, int64_t max, struct err *e)
+{
+    if (v >= 1 && v <= max)
+        return RC_OK;
+    return err_set(
+        e, RC_INVALID, "%s is %lld; it must lie in 1 to %lld", what, (long long)v, (long long)max);
+}
+
+static enum rc check_ranges(const struct strategy *s, const struct model *m, struct err *e)
+{
+    const struct {
+        const char *what;
+        int64_t v, max;
+    } range[] = {
+        {"the number of ranks", s->ranks, MAX_RANKS},
+        {"ranks per node", s->ranks_per_node, MAX_RANKS},
+        {"the shard degree", s->shard_degree, MAX_RANKS},
+        {"the sequence length", s->seq, m->max_positions},
+        {"the micro batch", s->micro_batch, MAX_MICRO_BATCH},
+        {"gradient accumulation", s->grad_accum, MAX_GRAD_ACCUM},
+        {"prefetch", s->prefetch, m->layers + 2},
+        {"the number of loss chunks", s->loss_chunks, s->seq * s->micro_batch},
+    };
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < BASE_COUNT(range); i++)
+        rc = in_range(range[i].what, range[i].v, range[i].max, e);
+    return rc;
+}
+
+static enum rc check_enums(const struct strategy *s, struct err *e)
+{
+    if ((unsigned)s->kind >= BASE_COUNT(kind_names) ||
+        (unsigned)s->recompute >= BASE_COUNT(recompute_names) ||
+        (unsigned)s->offload >= BASE_COUNT(offload_names) ||
+        (unsigned)s->precision >= BASE_COUNT(precision_names))
+        return err_set(e, RC_INVALID, "a strategy with unknown words");
+    return RC_OK;
+}
+
+static enum rc check_degree(const struct strategy *s, struct err *e)
+{
+    if (s->ranks % s->ranks_per_node != 0)
+        return err_set(e, RC_INVALID, "%lld ranks are not whole nodes of %lld", (long long)s->ranks,
+            (long long)s->ranks_per_node);
+    if (s->kind == STRATEGY_DDP && s->shard_degree != 1)
+        return err_set(e, RC_INVALID, "ddp does not shard: its shard degree is 1, not %lld",
+            (long long)s->shard_degree);
+    if (s->kind == STRATEGY_HSDP && s->ranks % s->shard_degree != 0)
+        return err_set(e, RC_INVALID, "shard degree %lld does not divide %lld ranks",
+            (long long)s->shard_degree, (long long)s->ranks);
+    if (s->kind != STRATEGY_DDP && s->kind != STRATEGY_HSDP && s->shard_degree != s->ranks)
+        return err_set(e, RC_INVALID, "%s shards over all %lld ranks, not over %lld; use hsdp",
+            kind_names[s->kind], (long long)s->ranks, (long long)s->shard_degree);
+    return RC_OK;
+}
+
+enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e)
+{
+    enum rc rc = check_enums(s, e);
+    if (!rc)
+        rc = check_ranges(s, m, e);
+    if (!rc)
+        rc = check_degree(s, e);
+    if (!rc && s->seq > INT32_MAX / s->micro_batch)
+        rc = err_set(e, RC_LIMIT, "a micro step of %lld sequences of %lld tokens is too large",
+            (long long)s->micro_batch, (long long)s->seq);
+    return rc;
+}
+
+/* --- JSON --- */
+
+struct json *strategy_to_json(const struct strategy *s)
+{
+    struct json *v = json_obj();
+    json_add_str(v, "kind", kind_names[s->kind]);
+    json_add_str(v, "recompute", recompute_names[s->recompute]);
+    json_add_str(v, "offload", offload_names[s->offload]);
+    json_add_str(v, "precision", precision_names[s->precision]);
+    json_add_int(v, "ranks", s->ranks);
+    json_add_int(v, "ranks_per_node", s->ranks_per_node);
+    json_add_int(v, "shard_degree", s->shard_degree);
+    json_add_int(v, "seq", s->seq);
+    json_add_int(v, "micro_batch", s->micro_batch);
+    json_add_int(v, "grad_accum", s->grad_accum);
+    json_add_int(v, "prefetch", s->prefetch);
+    json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
+    json_add_int(v, "loss_chunks", s->loss_chunks);
+    return v;
+}
+
+static enum rc read_words(struct strategy *s, const struct json *v, struct err *e)
+{
+    enum rc rc = strategy_kind_parse(json_str(v, "kind", NULL), &s->kind, e);
+    if (!rc)
+        rc = recompute_parse(json_str(v, "recompute", NULL), &s->recompute, e);
+    if (!rc)
+        rc = offload_parse(json_str(v, "offload", NULL), &s->offload, e);
+    if (!rc)
+        rc = precision_parse(json_str(v, "precision", NULL), &s->precision, e);
+    return rc;
+}
+
+enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e)
+{
+    struct strategy s = {.prefetch = 1};
+    int64_t prefetch = 0, loss_chunks = 0;
+    const struct {
+        const char *key;
+        int64_t *field;
+        int64_t max;
+    } fields[] = {
+        {"ranks", &s.ranks, MAX_RANKS},
+        {"ranks_per_node", &s.ranks_per_node, MAX_RANKS},
+        {"shard_degree", &s.shard_degree, MAX_RANKS},
+        {"seq", &s.seq, INT32_MAX},
+        {"micro_batch", &s.micro_batch, MAX_MICRO_BATCH},
+        {"grad_accum", &s.grad_accum, MAX_GRAD_ACCUM},
+        {"prefetch", &prefetch, INT16_MAX},
+        {"loss_chunks", &loss_chunks, INT32_MAX},
+    };
+    if (!json_is_obj(v))
+        return err_set(e, RC_INVALID, "a strategy must be a JSON object");
+    enum rc rc = read_words(&s, v, e);
+    for (size_t i = 0; !rc && i < BASE_COUNT(fields); i++)
+        rc = json_need_int(v, fields[i].key, 1, fields[i].max, fields[i].field, e);
+    if (rc)
+        return err_in(e, "strategy");
+    if (!json_is_bool(json_get(v, "reshard_after_forward")))
+        return err_set(e, RC_INVALID, "strategy: 'reshard_after_forward' must be true or false");
+    s.reshard_after_forward = json_bool(v, "reshard_after_forward", true);
+    s.prefetch = (int)prefetch;
+    s.loss_chunks = (int)loss_chunks;
+    *out = s;
+    return RC_OK;
+}
+
+/* --- derived figures --- */
+
+int64_t strategy_tokens_per_step(const struct strategy *s)
+{
+    return s->ranks * s->micro_batch * s->grad_accum * s->seq;
+}
+
+int64_t strategy_optimizer_shards(const struct strategy *s)
+{
+    return s->kind == STRATEGY_DDP ? 1 : s->shard_degree;
+}
+
+int64_t strategy_gradient_shards(const struct strategy *s)
+{
+    return s->kind == STRATEGY_DDP || s->kind == STRATEGY_ZERO1 ? 1 : s->shard_degree;
+}
+
+int64_t strategy_parameter_shards(const struct strategy *s)
+{
+    return s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP ? s->shard_degree : 1;
+}
