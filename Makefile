@@ -62,7 +62,7 @@ ENGINE_LIBS := $(STATIC)
 # --- programs -------------------------------------------------------------------------------------
 
 .PHONY: all help demo check check-san check-clang lint unit clean golden bench format node-bundle cuda install
-all: $(BUILD)/berth $(BUILD)/berth-engine
+all: $(BUILD)/berth $(BUILD)/berth-engine $(BUILD)/berth.1
 
 help:
 	@echo 'make              build build/berth and build/berth-engine'
@@ -84,6 +84,9 @@ $(BUILD)/berth-engine: $(BUILD)/obj/engine/engine_main.o $(call libs,$(ENGINE_FO
 	@echo '  LINK $@'
 	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ENGINE_LIBS)
 
+$(BUILD)/berth.1: $(BUILD)/berth
+	@BERTH_HOME='$$BERTH_HOME' $< help --man >$@
+
 define lib_rule
 $(call lib,$(1)): $(call objs,$(1))
 	@mkdir -p $$(@D); rm -f $$@; ar rcs $$@ $$^
@@ -101,6 +104,15 @@ $(BUILD)/obj/kernels/%.$(1).o: kernels/%.c | $(DEPS_STAMP)
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(SAN),-O1,-O3) $(march_$(1)) -DK_VARIANT=$(1) -c -o $$@ $$<
 endef
 $(foreach v,$(VARIANTS),$(eval $(call variant_rule,$(v))))
+
+# the commit, where there is one; rewritten only when it changes
+$(BUILD)/gen/gen_commit.h: FORCE
+	@mkdir -p $(@D)
+	@c=$$(git rev-parse --short=12 HEAD 2>/dev/null || true); \
+	  t="#define BERTH_COMMIT \"$$c\""; [ "$$t" = "$$(cat $@ 2>/dev/null)" ] || echo "$$t" >$@
+$(BUILD)/obj/cli/cmd_version.o: $(BUILD)/gen/gen_commit.h
+.PHONY: FORCE
+FORCE:
 
 # facts/NAME.EXT becomes embed_NAME_EXT (base/embed.h)
 .SECONDEXPANSION:
@@ -194,6 +206,10 @@ PREFIX ?= /usr/local
 install: all
 	install -D -m 755 $(BUILD)/berth $(DESTDIR)$(PREFIX)/bin/berth
 	install -D -m 755 $(BUILD)/berth-engine $(DESTDIR)$(PREFIX)/libexec/berth/berth-engine
+	install -D -m 644 $(BUILD)/berth.1 $(DESTDIR)$(PREFIX)/share/man/man1/berth.1
+	for s in bash:bash-completion/completions/berth zsh:zsh/site-functions/_berth fish:fish/vendor_completions.d/berth.fish; do \
+	  install -d $(DESTDIR)$(PREFIX)/share/$$(dirname $${s#*:}); \
+	  $(BUILD)/berth completion $${s%%:*} >$(DESTDIR)$(PREFIX)/share/$${s#*:}; done
 
 clean:
 	rm -rf build

@@ -329,3 +329,8 @@ char *json_print(const struct json *v, bool is_pretty)
     free(raw);
     return text;
 }
+
+const char *json_library_version(void)
+{
+    return jansson_version_str();
+}

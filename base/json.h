@@ -81,4 +81,7 @@ struct json *json_clone(const struct json *v);
  */
 char *json_print(const struct json *v, bool is_pretty);
 
+/* Version of the JSON library in use, e.g. "2.14". */
+const char *json_library_version(void);
+
 #endif

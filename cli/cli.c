@@ -1,0 +1,206 @@
+#include "cli/cli.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/config.h"
+#include "cli/help.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#if __has_include("tui/tui.h")
+#include "tui/tui.h"
+#define HAS_TUI 1
+#endif
+
+/* A plain command has nothing to tidy up; commands that do install their own handler. */
+static void leave_on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    _exit(130);
+}
+
+static void print_help(struct out *out, const struct command *c, bool is_full)
+{
+    struct str s = STR_INIT;
+    if (c)
+        help_command(&s, c, is_full);
+    else
+        help_overview(&s);
+    out_bytes(out, str_text(&s), s.len);
+    str_release(&s);
+}
+
+/* -h asks for the short form; any spelling with two dashes for the full one. */
+static bool has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], word) == 0)
+            return true;
+    return false;
+}
+
+static enum rc unknown_command(const char *name, struct err *e)
+{
+    const char *names[128];
+    size_t n = 0;
+    for (const struct command *const *c = COMMANDS; *c && n < BASE_COUNT(names); c++)
+        names[n++] = (*c)->name;
+    const char *near = nearest_word(name, names, n);
+    if (near)
+        return err_set(e, RC_USAGE, "unknown command '%s'; did you mean '%s'?", name, near);
+    return err_set(e, RC_USAGE, "unknown command '%s'; `berth help` lists them", name);
+}
+
+static enum rc check_operands(const struct command *c, const struct args *args, struct err *e)
+{
+    int n = (int)args_operands(args);
+    if (n < c->min_operands)
+        return err_set(
+            e, RC_USAGE, "berth %s needs %s; see `berth %s -h`", c->name, c->operands, c->name);
+    if (c->max_operands >= 0 && n > c->max_operands)
+        return err_set(e, RC_USAGE, "unexpected argument '%s'; see `berth %s -h`",
+            args_operand(args, (size_t)c->max_operands), c->name);
+    return RC_OK;
+}
+
+static void warn_unknown_keys(struct out *out, const struct config *config)
+{
+    const struct option *settings[COMMAND_MAX_SETTINGS];
+    size_t n = command_settings(settings, COMMAND_MAX_SETTINGS);
+    const char *key, *path;
+    for (size_t i = 0; config_key_at(config, i, &key, &path); i++) {
+        bool is_known = false;
+        char known[64];
+        for (size_t j = 0; j < n && !is_known; j++)
+            is_known = strcmp(option_key(settings[j], known), key) == 0;
+        if (!is_known)
+            out_warn(out, "'%s': '%s' is not a setting; `berth config show` lists them", path, key);
+    }
+}
+
+/* What one start of the program is about. */
+struct call {
+    int argc;
+    char **argv;
+    const struct command *command; /* NULL: none was named */
+    int at;                        /* index of the command's name in argv, argc without one */
+    struct args *args;
+    struct out *out;
+};
+
+/* A new set of values for the groups; output follows the global options among them. */
+static void call_reset(struct call *c, const struct option_group *const *groups)
+{
+    out_free(c->out);
+    args_free(c->args);
+    c->args = args_new(groups);
+    c->out = out_new(c->args);
+}
+
+static void call_follow_options(struct call *c)
+{
+    out_free(c->out);
+    c->out = out_new(c->args);
+}
+
+/* Find the command behind any leading global options. */
+static enum rc find_command(struct call *c, struct err *e)
+{
+    static const struct option_group *const GLOBAL_ONLY[] = {&GLOBAL_OPTIONS, NULL};
+    call_reset(c, GLOBAL_ONLY);
+    int used = 0;
+    enum rc rc = args_parse_until_operand(c->args, c->argc - 1, c->argv + 1, &used, e);
+    c->at = 1 + used;
+    if (rc)
+        return rc;
+    call_follow_options(c);
+    if (c->at < c->argc) {
+        c->command = command_find(c->argv[c->at]);
+        return c->command ? RC_OK : unknown_command(c->argv[c->at], e);
+    }
+    if (args_flag(c->args, "version"))
+        c->command = command_find("version");
+    return RC_OK;
+}
+
+/* Read the options once more, now knowing which ones the command has. */
+static enum rc parse_for_command(struct call *c, struct err *e)
+{
+    const struct option_group **groups = command_groups(c->command);
+    call_reset(c, groups);
+    free(groups);
+    enum rc rc = args_parse(c->args, c->at - 1, c->argv + 1, e);
+    if (!rc && c->at < c->argc)
+        rc = args_parse(c->args, c->argc - c->at - 1, c->argv + c->at + 1, e);
+    if (!rc)
+        call_follow_options(c);
+    return rc;
+}
+
+/* Settings, operands, then the command itself. */
+static enum rc run_command(struct call *c, struct err *e)
+{
+    struct config *config = NULL;
+    enum rc rc = config_load(&config, e);
+    if (!rc)
+        rc = args_settle(c->args, config, e);
+    if (!rc)
+        rc = check_operands(c->command, c->args, e);
+    if (!rc) {
+        call_follow_options(c); /* settings may have changed the colour */
+        warn_unknown_keys(c->out, config);
+        rc = c->command->run(c->args, c->out, e);
+    }
+    config_free(config);
+    return rc;
+}
+
+static enum rc without_command(struct out *out, struct err *e)
+{
+#ifdef HAS_TUI
+    if (out_is_terminal(out) && isatty(STDIN_FILENO))
+        return tui_main(e);
+#endif
+    struct str s = STR_INIT;
+    help_overview(&s);
+    out_short_help(out, str_text(&s));
+    str_release(&s);
+    return err_set(e, RC_USAGE, "no command, and no terminal for the full-screen interface");
+}
+
+static enum rc act(struct call *c, struct err *e)
+{
+    enum rc rc = find_command(c, e);
+    if (!rc && c->command)
+        rc = parse_for_command(c, e);
+    if (rc)
+        return rc;
+    if (args_flag(c->args, "help"))
+        print_help(c->out, c->command, !has_word(c->argc, c->argv, "-h"));
+    else if (c->command)
+        return run_command(c, e);
+    else
+        return without_command(c->out, e);
+    return RC_OK;
+}
+
+int cli_main(int argc, char **argv)
+{
+    signal(SIGINT, leave_on_interrupt);
+    struct err e = ERR_INIT;
+    struct call c = {.argc = argc, .argv = argv};
+    enum rc rc = act(&c, &e);
+    /* A bad option may have hidden the --json behind it; the reader still wants a document. */
+    if (rc == RC_USAGE && has_word(argc, argv, "--json"))
+        out_force_json(c.out);
+    int status = out_finish(c.out, rc, &e);
+    out_free(c.out);
+    args_free(c.args);
+    return status;
+}

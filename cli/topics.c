@@ -1,0 +1,83 @@
+#include "cli/help.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/options.h"
+
+static void write_exit_codes(struct str *s)
+{
+    str_add(s,
+        "Exit codes\n\n"
+        "    0  done; for launch --wait, wait, logs --follow: the run succeeded\n"
+        "    1  failed, and no other code says it better\n"
+        "    2  usage: unknown option, bad value, bad input file, missing terminal\n"
+        "    3  nothing fits: no plan satisfies memory, budget or deadline\n"
+        "    4  not authenticated or not allowed, at a provider or a node\n"
+        "    5  network or provider trouble; may be tried again\n"
+        "    6  a node failed its checks or could not be reached\n"
+        "    7  a confirmation was needed and not given\n"
+        "   10  the run failed\n"
+        "   11  the run is not finished (status --exit-code)\n"
+        "   12  the run was cancelled\n"
+        "  130  interrupted\n\n"
+        "With --json a command that reached its answer prints the answer's own document\n"
+        "whatever the code; codes 1, 2 and 4 to 7 print error/1:\n"
+        "  {\"schema\": \"error/1\", \"code\": \"auth\", \"message\": \"…\", \"hint\": null}\n");
+}
+
+static void put_env(struct str *s, const struct option *o)
+{
+    char name[64];
+    str_addf(s, "  %-26s as --%s\n", option_env(o, name), o->name);
+}
+
+static void write_environment(struct str *s)
+{
+    str_add(s, "Environment variables\n\n"
+               "  BERTH_HOME                 one folder for everything, instead of the XDG ones\n"
+               "  BERTH_LIBEXEC              folder that holds berth-engine\n"
+               "  XDG_CONFIG_HOME, XDG_CACHE_HOME, XDG_STATE_HOME, XDG_DATA_HOME\n"
+               "                             where settings, caches, runs and data live\n"
+               "  NO_COLOR, FORCE_COLOR      colour off or on, unless --color says otherwise\n"
+               "  SSH_AUTH_SOCK              the SSH agent whose keys may be used\n\n"
+               "Settings (an option on the command line wins, a configuration file loses):\n\n");
+    const struct option *settings[COMMAND_MAX_SETTINGS];
+    size_t n = command_settings(settings, COMMAND_MAX_SETTINGS);
+    for (size_t i = 0; i < n; i++)
+        put_env(s, settings[i]);
+}
+
+static void put_path(struct str *s, const char *what, enum path_kind kind, const char *rest)
+{
+    char *folder = path_user(kind);
+    char *path = *rest ? path_join(folder, rest) : NULL;
+    str_addf(s, "  %-10s %s\n", what, path ? path : folder);
+    free(path);
+    free(folder);
+}
+
+static void write_files(struct str *s)
+{
+    str_add(s, "Files\n\n");
+    put_path(s, "settings", PATH_CONFIG, "config.json");
+    put_path(s, "runs", PATH_STATE, "runs");
+    put_path(s, "cache", PATH_CACHE, "");
+    put_path(s, "data", PATH_DATA, "");
+    str_add(s, "  project    ./berth.json\n"
+               "  system     /etc/berth/config.json\n\n"
+               "Settings files hold one JSON object whose keys are settings, for example\n"
+               "  {\"color\": \"never\"}\n"
+               "First found wins: option, environment, job file, project file, settings,\n"
+               "system file, built-in. `berth config show --origin` tells which one did.\n");
+}
+
+const struct help_topic HELP_TOPICS[] = {
+    {"exit-codes", "what the exit status means", write_exit_codes},
+    {"environment", "environment variables", write_environment},
+    {"files", "where settings, runs and caches are", write_files},
+    {NULL, NULL, NULL},
+};
