@@ -55,8 +55,9 @@ enum lane {
  * cross_entropy  dim T vocab           arg RW logits(T,vocab) -> dlogits, R targets(int32 T)
  *                                      RW scalars(double): adds to SCALAR_LOSS_SUM
  *                gradient scaled by 1/SCALAR_TARGETS; a target < 0 is ignored
- * embed_bwd      dim T d seq           arg R dx R tokens RW|W dwte [RW|W dwpe]   flag ACCUMULATE
- *                without it dwte, dwpe are zeroed first
+ * embed_bwd      dim T d seq           arg R dx R tokens RW|W dwte               flag ACCUMULATE
+ *                without it dwte is zeroed first
+ * position_bwd   dim T d seq           arg R dx RW|W dwpe                        flag ACCUMULATE
  * zero_gaps      dim -                 arg W grad(unit, fp32): the gaps between tensors and the pad
  * all_gather     dim elems shard_elems arg R shard W full   dtype = parameter type
  *                flag IN_PLACE: the rank's own shard already lies in full; arg RW full only
@@ -87,6 +88,7 @@ enum lane {
     X(OP_NORM_BWD, "norm_bwd")                                                                     \
     X(OP_CROSS_ENTROPY, "cross_entropy")                                                           \
     X(OP_EMBED_BWD, "embed_bwd")                                                                   \
+    X(OP_POSITION_BWD, "position_bwd")                                                             \
     X(OP_ZERO_GAPS, "zero_gaps")                                                                   \
     X(OP_ALL_GATHER, "all_gather")                                                                 \
     X(OP_REDUCE_SCATTER, "reduce_scatter")                                                         \

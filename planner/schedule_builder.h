@@ -1,4 +1,5 @@
-/* Shared by the files that build a schedule (schedule_build.c, schedule_block.c); not for others. */
+/* Shared by the files that build a schedule (schedule_build.c, schedule_block.c); not for others.
+ */
 #ifndef PLANNER_SCHEDULE_BUILDER_H
 #define PLANNER_SCHEDULE_BUILDER_H
 
@@ -6,34 +7,35 @@
 
 /* What backward needs of a block; buffer ids, -1 when not kept. Shapes: T tokens, d width. */
 struct block_acts {
-    int32_t x_in;              /* (T,d) block input, the previous unit's output */
-    int32_t xn1, st1;          /* (T,d) first norm's output; its statistics */
-    int32_t qkv, att, lse;     /* (T,(h+2k)hd), (T,h hd), fp32 (T,h) */
-    int32_t mid;               /* (T,d) after attention and residual */
-    int32_t xn2, st2;          /* second norm */
-    int32_t up, act;           /* (T,2f) or (T,f) before, (T,f) after the activation function */
+    int32_t x_in;          /* (T,d) block input, the previous unit's output */
+    int32_t xn1, st1;      /* (T,d) first norm's output; its statistics */
+    int32_t qkv, att, lse; /* (T,(h+2k)hd), (T,h hd), fp32 (T,h) */
+    int32_t mid;           /* (T,d) after attention and residual */
+    int32_t xn2, st2;      /* second norm */
+    int32_t up, act;       /* (T,2f) or (T,f) before, (T,f) after the activation function */
 };
 
 struct builder {
     struct schedule *s;
     int32_t ops_cap, buffers_cap;
-    int section;              /* being built */
+    int section; /* being built */
     enum section_kind kind;
-    int64_t tokens;           /* T */
-    int64_t act_bytes;        /* bytes of an activation or parameter element */
+    int64_t tokens;    /* T */
+    int64_t act_bytes; /* bytes of an activation or parameter element */
     int64_t param_bytes;
     int32_t workspace, reduce_scratch;
-    int32_t *gathered;        /* per unit: buffer with the full parameters now, -1 */
-    int32_t *unit_grad;       /* per unit: buffer its full gradient goes to in this section, -1 */
-    uint32_t *written;        /* per unit: roles whose gradient was written in this micro step */
-    struct block_acts *acts;  /* per unit: kept for backward */
-    int32_t x;                /* output of the last unit visited */
-    int32_t dx;               /* gradient of the residual stream */
+    int32_t *gathered;       /* per unit: buffer with the full parameters now, -1 */
+    int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */
+    uint32_t *written;       /* per unit: roles whose gradient was written in this micro step */
+    struct block_acts *acts; /* per unit: kept for backward */
+    int32_t x;               /* output of the last unit visited */
+    int32_t dx;              /* gradient of the residual stream */
 };
 
 /* --- containers --- */
 
-int32_t builder_buffer(struct builder *b, const char *name, enum part part, int unit, int64_t bytes);
+int32_t builder_buffer(
+    struct builder *b, const char *name, enum part part, int unit, int64_t bytes);
 struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit);
 /* Append an argument: the whole buffer, or a piece. */
 void op_arg(struct builder *b, struct op *op, enum access access, int32_t buffer);
@@ -42,17 +44,15 @@ void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offs
 /* --- parameters and gradients of a unit as the strategy holds them --- */
 
 /* Append the tensor as a read argument. role2..: the argument spans up to and including role2. */
-void op_param(struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
+void op_param(
+    struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
 /* Append the tensor's gradient as an argument, set ACCUMULATE when something is already there. */
-void op_grad(struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
+void op_grad(
+    struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
 bool unit_has(const struct builder *b, int unit, enum tensor_role role);
 
 /* --- products --- */
 
-struct product {
-    enum matmul_form form;
-    int64_t m, n, k;
-};
 /* y(T,n) = x(T,k) W^T [+ bias] [+ residual]; residual -1 for none. */
 void emit_linear(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
     int bias_first, int bias_last, int32_t x, int32_t residual, int32_t y);

@@ -1,0 +1,149 @@
+#include "planner/layout.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+static int64_t place_persistent(struct schedule *s, enum memory memory)
+{
+    int64_t offset = 0;
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+        struct buffer *b = &s->buffers[i];
+        if (b->memory != memory || b->lifetime != LIFETIME_RUN)
+            continue;
+        b->offset = offset;
+        offset += b->bytes;
+    }
+    return offset;
+}
+
+/* Larger first; equal ones in list order, so that the order is total. */
+static int larger_first(const void *pa, const void *pb)
+{
+    const struct buffer *a = *(struct buffer *const *)pa, *b = *(struct buffer *const *)pb;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    if (a->first_op != b->first_op)
+        return a->first_op < b->first_op ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
+static int by_offset(const void *pa, const void *pb)
+{
+    const struct buffer *a = *(struct buffer *const *)pa, *b = *(struct buffer *const *)pb;
+    return (a->offset > b->offset) - (a->offset < b->offset);
+}
+
+static bool live_together(const struct buffer *a, const struct buffer *b)
+{
+    return a->first_op <= b->last_op && b->first_op <= a->last_op;
+}
+
+/* Lowest gap among the placed buffers that are live at the same time as b. */
+static int64_t first_fit(struct buffer *const *placed, size_t n, const struct buffer *b,
+    int64_t base, struct buffer **scratch)
+{
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++)
+        if (live_together(placed[i], b))
+            scratch[m++] = placed[i];
+    qsort(scratch, m, sizeof(*scratch), by_offset);
+    int64_t offset = base;
+    for (size_t i = 0; i < m; i++) {
+        if (scratch[i]->offset - offset >= b->bytes)
+            break;
+        int64_t end = scratch[i]->offset + scratch[i]->bytes;
+        if (end > offset)
+            offset = end;
+    }
+    return offset;
+}
+
+/* Greedy by size: packs the periodic shapes here to within a few per cent of the live peak
+ * (tests/unit/planner/layout.c holds it to that). */
+static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
+{
+    struct buffer **todo = base_alloc(sizeof(*todo) * (size_t)(s->n_buffers + 1));
+    struct buffer **scratch = base_alloc(sizeof(*scratch) * (size_t)(s->n_buffers + 1));
+    size_t n = 0;
+    for (int32_t i = 0; i < s->n_buffers; i++)
+        if (s->buffers[i].section == section && s->buffers[i].memory == memory)
+            todo[n++] = &s->buffers[i];
+    qsort(todo, n, sizeof(*todo), larger_first);
+    int64_t end = base;
+    for (size_t i = 0; i < n; i++) {
+        todo[i]->offset = first_fit(todo, i, todo[i], base, scratch);
+        if (todo[i]->offset + todo[i]->bytes > end)
+            end = todo[i]->offset + todo[i]->bytes;
+    }
+    free(scratch);
+    free(todo);
+    return end;
+}
+
+void layout_assign(struct schedule *s)
+{
+    for (int m = 0; m < MEMORY_COUNT; m++) {
+        int64_t base = place_persistent(s, (enum memory)m);
+        int64_t slab = base;
+        for (int sec = 0; sec < s->n_sections; sec++) {
+            int64_t end = place_section(s, sec, (enum memory)m, base);
+            slab = end > slab ? end : slab;
+        }
+        s->slab_bytes[m] = (int64_t)base_align_up((uint64_t)slab, SLAB_PAGE);
+    }
+}
+
+/* Live bytes of a section's own buffers after each operation, by sweeping first and last uses. */
+static int32_t section_peak(
+    const struct schedule *s, int section, enum memory memory, int64_t *peak)
+{
+    const struct section *sec = &s->section[section];
+    int64_t *delta = base_calloc((size_t)sec->n_ops + 2, sizeof(*delta));
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+        const struct buffer *b = &s->buffers[i];
+        if (b->section != section || b->memory != memory)
+            continue;
+        delta[b->first_op - sec->first_op] += b->bytes;
+        delta[b->last_op - sec->first_op + 1] -= b->bytes;
+    }
+    int64_t live = 0;
+    int32_t at = -1;
+    *peak = -1;
+    for (int32_t i = 0; i < sec->n_ops; i++) {
+        live += delta[i];
+        if (live > *peak) {
+            *peak = live;
+            at = sec->first_op + i;
+        }
+    }
+    free(delta);
+    return at;
+}
+
+struct layout_peak layout_peak(const struct schedule *s, enum memory memory)
+{
+    struct layout_peak p = {.op = -1, .slab_bytes = s->slab_bytes[memory]};
+    int64_t best = -1;
+    int best_section = -1;
+    for (int i = 0; i < s->n_sections; i++) {
+        int64_t peak;
+        int32_t at = section_peak(s, i, memory, &peak);
+        if (peak > best) {
+            best = peak;
+            best_section = i;
+            p.op = at;
+        }
+    }
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+        const struct buffer *b = &s->buffers[i];
+        bool is_live = b->lifetime == LIFETIME_RUN ||
+                       (b->section == best_section && b->first_op <= p.op && p.op <= b->last_op);
+        if (b->memory == memory && is_live) {
+            p.part_bytes[b->part] += b->bytes;
+            p.live_bytes += b->bytes;
+        }
+    }
+    return p;
+}

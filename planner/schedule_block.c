@@ -1,0 +1,405 @@
+/* The model's own operations: embedding, blocks, head; forward and backward. */
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "planner/schedule_builder.h"
+
+int32_t builder_act(struct builder *b, const char *what, int unit, int64_t columns)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%s.%d", what, unit);
+    return builder_buffer(b, name, PART_ACTIVATIONS, unit, b->tokens * columns * b->act_bytes);
+}
+
+static int32_t fp32_act(struct builder *b, const char *what, int unit, int64_t columns)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%s.%d", what, unit);
+    return builder_buffer(b, name, PART_ACTIVATIONS, unit, b->tokens * columns * 4);
+}
+
+static bool is_layernorm(const struct builder *b)
+{
+    return b->s->model.family == MODEL_GPT2;
+}
+
+int32_t builder_stats(struct builder *b, const char *what, int unit)
+{
+    return fp32_act(b, what, unit, is_layernorm(b) ? 2 : 1);
+}
+
+static int64_t rows_of(
+    const struct builder *b, int unit, enum tensor_role first, enum tensor_role last)
+{
+    int64_t rows = 0;
+    for (int r = (int)first; r <= (int)last; r++) {
+        const struct tensor *t = unit_tensor(&b->s->unit[unit], (enum tensor_role)r);
+        rows += t ? t->rows : 0;
+    }
+    return rows;
+}
+
+static struct op *emit_matmul(
+    struct builder *b, int unit, enum matmul_form form, int64_t m, int64_t n, int64_t k)
+{
+    struct op *op = builder_op(b, OP_MATMUL, LANE_COMPUTE, unit);
+    op->dim[0] = m;
+    op->dim[1] = n;
+    op->dim[2] = k;
+    op->dim[3] = (int64_t)form;
+    op->flops = 2.0 * (double)m * (double)n * (double)k;
+    return op;
+}
+
+/* --- linear layers and norms --- */
+
+void emit_linear(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
+    int bias_first, int bias_last, int32_t x, int32_t residual, int32_t y)
+{
+    int64_t n = rows_of(b, unit, w_first, w_last);
+    int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
+    struct op *op = emit_matmul(b, unit, MATMUL_NT, b->tokens, n, k);
+    op_arg(b, op, ACCESS_READ, x);
+    op_param(b, op, unit, w_first, w_last);
+    op_arg(b, op, ACCESS_WRITE, y);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    if (bias_first >= 0 && unit_has(b, unit, (enum tensor_role)bias_first)) {
+        op->flags |= OP_BIAS;
+        op_param(b, op, unit, (enum tensor_role)bias_first, (enum tensor_role)bias_last);
+    }
+    if (residual >= 0) {
+        op->flags |= OP_RESIDUAL;
+        op_arg(b, op, ACCESS_READ, residual);
+    }
+}
+
+void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
+    int bias_first, int bias_last, int32_t dy, int32_t x, int32_t dx)
+{
+    int64_t n = rows_of(b, unit, w_first, w_last);
+    int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
+    struct op *op = emit_matmul(b, unit, MATMUL_TN, n, k, b->tokens);
+    op->flags |= OP_OUT_FP32;
+    op_arg(b, op, ACCESS_READ, dy);
+    op_arg(b, op, ACCESS_READ, x);
+    op_grad(b, op, unit, w_first, w_last);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    if (bias_first >= 0 && unit_has(b, unit, (enum tensor_role)bias_first)) {
+        op = builder_op(b, OP_BIAS_BWD, LANE_COMPUTE, unit);
+        op->dim[0] = b->tokens;
+        op->dim[1] = n;
+        op_arg(b, op, ACCESS_READ, dy);
+        op_grad(b, op, unit, (enum tensor_role)bias_first, (enum tensor_role)bias_last);
+    }
+    if (dx < 0)
+        return;
+    op = emit_matmul(b, unit, MATMUL_NN, b->tokens, k, n);
+    op_arg(b, op, ACCESS_READ, dy);
+    op_param(b, op, unit, w_first, w_last);
+    op_arg(b, op, ACCESS_WRITE, dx);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+}
+
+void emit_norm(struct builder *b, int unit, enum tensor_role w, enum tensor_role bias, int32_t x,
+    int32_t y, int32_t stats)
+{
+    struct op *op = builder_op(b, OP_NORM_FWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->model.width;
+    op_arg(b, op, ACCESS_READ, x);
+    op_param(b, op, unit, w, w);
+    if (is_layernorm(b)) {
+        op->flags |= OP_LAYERNORM;
+        op_param(b, op, unit, bias, bias);
+    }
+    op_arg(b, op, ACCESS_WRITE, y);
+    op_arg(b, op, ACCESS_WRITE, stats);
+    op->flops = 8.0 * (double)(b->tokens * b->s->model.width);
+}
+
+void emit_norm_bwd(struct builder *b, int unit, enum tensor_role w, enum tensor_role bias,
+    int32_t dy, int32_t x, int32_t stats, int32_t dx, bool is_overwrite)
+{
+    struct op *op = builder_op(b, OP_NORM_BWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->model.width;
+    if (is_overwrite)
+        op->flags |= OP_OVERWRITE;
+    op_arg(b, op, ACCESS_READ, dy);
+    op_arg(b, op, ACCESS_READ, x);
+    op_param(b, op, unit, w, w);
+    op_arg(b, op, ACCESS_READ, stats);
+    op_arg(b, op, is_overwrite ? ACCESS_WRITE : ACCESS_BOTH, dx);
+    op_grad(b, op, unit, w, w);
+    if (is_layernorm(b)) {
+        op->flags |= OP_LAYERNORM;
+        op_grad(b, op, unit, bias, bias);
+    }
+    op->flops = 14.0 * (double)(b->tokens * b->s->model.width);
+}
+
+/* --- embedding --- */
+
+static void embed_dims(struct builder *b, struct op *op)
+{
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->model.width;
+    op->dim[2] = b->s->strategy.seq;
+}
+
+void emit_embed_fwd(struct builder *b)
+{
+    int32_t x = builder_act(b, "embedded", 0, b->s->model.width);
+    struct op *op = builder_op(b, OP_EMBED_FWD, LANE_COMPUTE, 0);
+    embed_dims(b, op);
+    op_arg(b, op, ACCESS_READ, b->s->tokens);
+    op_param(b, op, 0, T_TOKEN_EMBED, T_TOKEN_EMBED);
+    if (unit_has(b, 0, T_POSITION_EMBED))
+        op_param(b, op, 0, T_POSITION_EMBED, T_POSITION_EMBED);
+    op_arg(b, op, ACCESS_WRITE, x);
+    /* the table is not read as a whole */
+    op->bytes = 2.0 * (double)(b->tokens * b->s->model.width * b->act_bytes);
+    b->x = x;
+}
+
+void emit_embed_bwd(struct builder *b)
+{
+    struct op *op = builder_op(b, OP_EMBED_BWD, LANE_COMPUTE, 0);
+    embed_dims(b, op);
+    op_arg(b, op, ACCESS_READ, b->dx);
+    op_arg(b, op, ACCESS_READ, b->s->tokens);
+    op_grad(b, op, 0, T_TOKEN_EMBED, T_TOKEN_EMBED);
+    if (!unit_has(b, 0, T_POSITION_EMBED))
+        return;
+    op = builder_op(b, OP_POSITION_BWD, LANE_COMPUTE, 0);
+    embed_dims(b, op);
+    op_arg(b, op, ACCESS_READ, b->dx);
+    op_grad(b, op, 0, T_POSITION_EMBED, T_POSITION_EMBED);
+}
+
+/* --- blocks --- */
+
+static void emit_rope(struct builder *b, int unit, enum op_kind kind, int32_t qkv)
+{
+    if (b->s->rope < 0)
+        return;
+    const struct model *m = &b->s->model;
+    struct op *op = builder_op(b, kind, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->strategy.seq;
+    op_arg(b, op, ACCESS_BOTH, qkv);
+    op_arg(b, op, ACCESS_READ, b->s->rope);
+    op->flops = 3.0 * (double)(b->tokens * (m->heads + m->kv_heads) * m->head_dim);
+}
+
+/* Causal attention: half of the 4 s h hd multiply-adds per token. */
+static double attention_flops(const struct builder *b)
+{
+    const struct model *m = &b->s->model;
+    return 2.0 * (double)b->tokens * (double)b->s->strategy.seq * (double)(m->heads * m->head_dim);
+}
+
+static void fwd_norm1(struct builder *b, int unit, struct block_acts *a)
+{
+    a->xn1 = builder_act(b, "norm1", unit, b->s->model.width);
+    if (a->st1 < 0)
+        a->st1 = builder_stats(b, "norm1_stats", unit);
+    emit_norm(b, unit, T_NORM1_W, T_NORM1_B, a->x_in, a->xn1, a->st1);
+}
+
+static void fwd_attention(struct builder *b, int unit, struct block_acts *a)
+{
+    const struct model *m = &b->s->model;
+    a->qkv = builder_act(b, "qkv", unit, (m->heads + 2 * m->kv_heads) * m->head_dim);
+    emit_linear(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, a->xn1, -1, a->qkv);
+    emit_rope(b, unit, OP_ROPE_FWD, a->qkv);
+    a->att = builder_act(b, "attention", unit, m->heads * m->head_dim);
+    a->lse = fp32_act(b, "lse", unit, m->heads);
+    struct op *op = builder_op(b, OP_ATTN_FWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->strategy.seq;
+    op_arg(b, op, ACCESS_READ, a->qkv);
+    op_arg(b, op, ACCESS_WRITE, a->att);
+    op_arg(b, op, ACCESS_WRITE, a->lse);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    op->flops = attention_flops(b);
+    a->mid = builder_act(b, "mid", unit, m->width);
+    emit_linear(b, unit, T_O_W, T_O_W, T_O_B, T_O_B, a->att, a->x_in, a->mid);
+}
+
+static void fwd_norm2(struct builder *b, int unit, struct block_acts *a)
+{
+    a->xn2 = builder_act(b, "norm2", unit, b->s->model.width);
+    if (a->st2 < 0)
+        a->st2 = builder_stats(b, "norm2_stats", unit);
+    emit_norm(b, unit, T_NORM2_W, T_NORM2_B, a->mid, a->xn2, a->st2);
+}
+
+static void fwd_up(struct builder *b, int unit, struct block_acts *a)
+{
+    bool is_gated = unit_has(b, unit, T_GATE_W);
+    a->up = builder_act(b, "up", unit, b->s->model.ffn * (is_gated ? 2 : 1));
+    emit_linear(b, unit, is_gated ? T_GATE_W : T_UP_W, T_UP_W, T_UP_B, T_UP_B, a->xn2, -1, a->up);
+}
+
+static void fwd_activation(struct builder *b, int unit, struct block_acts *a)
+{
+    bool is_gated = unit_has(b, unit, T_GATE_W);
+    a->act = builder_act(b, "activated", unit, b->s->model.ffn);
+    struct op *op = builder_op(b, is_gated ? OP_SWIGLU_FWD : OP_GELU_FWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->model.ffn;
+    op_arg(b, op, ACCESS_READ, a->up);
+    op_arg(b, op, ACCESS_WRITE, a->act);
+    op->flops = 8.0 * (double)(b->tokens * b->s->model.ffn);
+}
+
+void emit_block_fwd(struct builder *b, int unit)
+{
+    struct block_acts a = {b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    fwd_norm1(b, unit, &a);
+    fwd_attention(b, unit, &a);
+    fwd_norm2(b, unit, &a);
+    fwd_up(b, unit, &a);
+    fwd_activation(b, unit, &a);
+    int32_t out = builder_act(b, "out", unit, b->s->model.width);
+    emit_linear(b, unit, T_DOWN_W, T_DOWN_W, T_DOWN_B, T_DOWN_B, a.act, a.mid, out);
+    if (b->s->strategy.recompute == RECOMPUTE_FULL)
+        a = (struct block_acts){a.x_in, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    if (b->s->strategy.recompute == RECOMPUTE_SELECTIVE)
+        a.xn1 = a.xn2 = a.act = -1;
+    b->acts[unit] = a;
+    b->x = out;
+}
+
+/* Bring back what was not kept. The statistics of kept norms are written again, to the same bits.
+ */
+static void recompute(struct builder *b, int unit, struct block_acts *a)
+{
+    int32_t first = b->s->n_ops;
+    if (a->xn1 < 0)
+        fwd_norm1(b, unit, a);
+    if (a->mid < 0)
+        fwd_attention(b, unit, a);
+    if (a->xn2 < 0)
+        fwd_norm2(b, unit, a);
+    if (a->up < 0)
+        fwd_up(b, unit, a);
+    if (a->act < 0)
+        fwd_activation(b, unit, a);
+    for (int32_t i = first; i < b->s->n_ops; i++)
+        b->s->ops[i].flags |= OP_RECOMPUTED;
+}
+
+static void bwd_mlp(struct builder *b, int unit, const struct block_acts *a)
+{
+    const struct model *m = &b->s->model;
+    bool is_gated = unit_has(b, unit, T_GATE_W);
+    int32_t dact = builder_act(b, "d_activated", unit, m->ffn);
+    emit_linear_bwd(b, unit, T_DOWN_W, T_DOWN_W, T_DOWN_B, T_DOWN_B, b->dx, a->act, dact);
+    int32_t dup = builder_act(b, "d_up", unit, m->ffn * (is_gated ? 2 : 1));
+    struct op *op = builder_op(b, is_gated ? OP_SWIGLU_BWD : OP_GELU_BWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = m->ffn;
+    op_arg(b, op, ACCESS_READ, dact);
+    op_arg(b, op, ACCESS_READ, a->up);
+    op_arg(b, op, ACCESS_WRITE, dup);
+    op->flops = 16.0 * (double)(b->tokens * m->ffn);
+    int32_t dxn = builder_act(b, "d_norm2", unit, m->width);
+    emit_linear_bwd(
+        b, unit, is_gated ? T_GATE_W : T_UP_W, T_UP_W, T_UP_B, T_UP_B, dup, a->xn2, dxn);
+    emit_norm_bwd(b, unit, T_NORM2_W, T_NORM2_B, dxn, a->mid, a->st2, b->dx, false);
+}
+
+static void bwd_attention(struct builder *b, int unit, const struct block_acts *a)
+{
+    const struct model *m = &b->s->model;
+    int32_t datt = builder_act(b, "d_attention", unit, m->heads * m->head_dim);
+    emit_linear_bwd(b, unit, T_O_W, T_O_W, T_O_B, T_O_B, b->dx, a->att, datt);
+    int32_t dqkv = builder_act(b, "d_qkv", unit, (m->heads + 2 * m->kv_heads) * m->head_dim);
+    int32_t scratch = fp32_act(b, "d_lse", unit, m->heads);
+    struct op *op = builder_op(b, OP_ATTN_BWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = b->s->strategy.seq;
+    op_arg(b, op, ACCESS_READ, datt);
+    op_arg(b, op, ACCESS_READ, a->qkv);
+    op_arg(b, op, ACCESS_READ, a->att);
+    op_arg(b, op, ACCESS_READ, a->lse);
+    op_arg(b, op, ACCESS_WRITE, dqkv);
+    op_arg(b, op, ACCESS_WRITE, scratch);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    op->flops = 2.5 * attention_flops(b);
+    emit_rope(b, unit, OP_ROPE_BWD, dqkv);
+    int32_t dxn = builder_act(b, "d_norm1", unit, m->width);
+    emit_linear_bwd(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, dqkv, a->xn1, dxn);
+    emit_norm_bwd(b, unit, T_NORM1_W, T_NORM1_B, dxn, a->x_in, a->st1, b->dx, false);
+}
+
+void emit_block_bwd(struct builder *b, int unit)
+{
+    struct block_acts *a = &b->acts[unit];
+    recompute(b, unit, a);
+    bwd_mlp(b, unit, a);
+    bwd_attention(b, unit, a);
+}
+
+/* --- head --- */
+
+struct chunk {
+    int64_t first, rows;
+};
+
+static void piece(const struct builder *b, struct op *op, enum access access, int32_t buffer,
+    struct chunk c, int64_t columns)
+{
+    int64_t row = columns * b->act_bytes;
+    op_arg_part(op, access, buffer, c.first * row, c.rows * row);
+}
+
+static void emit_loss_chunk(struct builder *b, struct chunk c, int32_t xn, int32_t dxn)
+{
+    const struct model *m = &b->s->model;
+    int unit = m->is_tied ? 0 : b->s->n_units - 1;
+    enum tensor_role w = m->is_tied ? T_TOKEN_EMBED : T_HEAD_W;
+    int32_t logits = builder_buffer(b, "logits", PART_LOGITS, -1, c.rows * m->vocab * b->act_bytes);
+    struct op *op = emit_matmul(b, unit, MATMUL_NT, c.rows, m->vocab, m->width);
+    piece(b, op, ACCESS_READ, xn, c, m->width);
+    op_param(b, op, unit, w, w);
+    op_arg(b, op, ACCESS_WRITE, logits);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    op = builder_op(b, OP_CROSS_ENTROPY, LANE_COMPUTE, -1);
+    op->dim[0] = c.rows;
+    op->dim[1] = m->vocab;
+    op_arg(b, op, ACCESS_BOTH, logits);
+    op_arg_part(op, ACCESS_READ, b->s->targets, c.first * 4, c.rows * 4);
+    op_arg(b, op, ACCESS_BOTH, b->s->scalars);
+    op->flops = 6.0 * (double)(c.rows * m->vocab);
+    op = emit_matmul(b, unit, MATMUL_TN, m->vocab, m->width, c.rows);
+    op->flags |= OP_OUT_FP32;
+    op_arg(b, op, ACCESS_READ, logits);
+    piece(b, op, ACCESS_READ, xn, c, m->width);
+    op_grad(b, op, unit, w, w);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    op = emit_matmul(b, unit, MATMUL_NN, c.rows, m->width, m->vocab);
+    op_arg(b, op, ACCESS_READ, logits);
+    op_param(b, op, unit, w, w);
+    piece(b, op, ACCESS_WRITE, dxn, c, m->width);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
+}
+
+void emit_head(struct builder *b)
+{
+    const struct model *m = &b->s->model;
+    int unit = b->s->n_units - 1;
+    int32_t xn = builder_act(b, "final_norm", unit, m->width);
+    int32_t stats = builder_stats(b, "final_stats", unit);
+    emit_norm(b, unit, T_FINAL_NORM_W, T_FINAL_NORM_B, b->x, xn, stats);
+    int32_t dxn = builder_act(b, "d_final_norm", unit, m->width);
+    int64_t chunks = b->s->strategy.loss_chunks;
+    int64_t rows = (b->tokens + chunks - 1) / chunks;
+    for (int64_t first = 0; first < b->tokens; first += rows)
+        emit_loss_chunk(b,
+            (struct chunk){first, first + rows <= b->tokens ? rows : b->tokens - first}, xn, dxn);
+    b->dx = builder_act(b, "d_residual", unit, m->width);
+    emit_norm_bwd(b, unit, T_FINAL_NORM_W, T_FINAL_NORM_B, dxn, b->x, stats, b->dx, true);
+}

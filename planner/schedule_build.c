@@ -1,0 +1,604 @@
+/* Sections, state, gathers, reductions and the boundary: what depends on the strategy. The model's
+ * own operations are in schedule_block.c. */
+#include "planner/schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "planner/schedule_builder.h"
+
+/* One step of the way through the model: forward of a unit, backward of a unit, or both (head). */
+struct visit {
+    int unit;
+    bool is_backward; /* also true for the head */
+};
+
+/* --- containers --- */
+
+int32_t builder_buffer(struct builder *b, const char *name, enum part part, int unit, int64_t bytes)
+{
+    struct schedule *s = b->s;
+    BASE_GROW(s->buffers, b->buffers_cap, s->n_buffers + 1);
+    struct buffer *buf = &s->buffers[s->n_buffers];
+    memset(buf, 0, sizeof(*buf));
+    str_copy(buf->name, sizeof(buf->name), name);
+    buf->memory = MEMORY_DEVICE;
+    buf->lifetime = b->section < 0 ? LIFETIME_RUN : LIFETIME_OP;
+    buf->part = (uint8_t)part;
+    buf->unit = (int16_t)unit;
+    buf->section = (int16_t)b->section;
+    buf->bytes = (int64_t)base_align_up((uint64_t)bytes, BUFFER_ALIGN);
+    buf->first_op = buf->last_op = -1;
+    buf->offset = -1;
+    return s->n_buffers++;
+}
+
+struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit)
+{
+    struct schedule *s = b->s;
+    BASE_GROW(s->ops, b->ops_cap, s->n_ops + 1);
+    struct op *op = &s->ops[s->n_ops++];
+    memset(op, 0, sizeof(*op));
+    op->kind = (uint8_t)kind;
+    op->lane = (uint8_t)lane;
+    op->unit = (int16_t)unit;
+    for (int i = 0; i < LANE_COUNT; i++)
+        op->waits[i] = -1;
+    return op;
+}
+
+static void add_arg(struct op *op, struct ref r)
+{
+    op->arg[op->n_args++] = r;
+}
+
+void op_arg(struct builder *b, struct op *op, enum access access, int32_t buffer)
+{
+    add_arg(
+        op, (struct ref){
+                .buffer = buffer, .access = (uint8_t)access, .bytes = b->s->buffers[buffer].bytes});
+}
+
+void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offset, int64_t bytes)
+{
+    add_arg(op, (struct ref){
+                    .buffer = buffer, .access = (uint8_t)access, .offset = offset, .bytes = bytes});
+}
+
+static void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_t bytes)
+{
+    add_arg(
+        op, (struct ref){.buffer = buffer, .access = (uint8_t)access, .is_own = 1, .bytes = bytes});
+}
+
+/* --- what the strategy holds --- */
+
+static bool shards_parameters(const struct builder *b)
+{
+    return strategy_parameter_shards(&b->s->strategy) > 1 ||
+           b->s->strategy.kind == STRATEGY_ZERO3 || b->s->strategy.kind == STRATEGY_HSDP;
+}
+
+static bool shards_gradients(const struct builder *b)
+{
+    return b->s->strategy.kind >= STRATEGY_ZERO2;
+}
+
+static bool shards_optimizer(const struct builder *b)
+{
+    return b->s->strategy.kind >= STRATEGY_ZERO1;
+}
+
+static int32_t full_param(const struct builder *b, int unit)
+{
+    return shards_parameters(b) ? b->gathered[unit] : b->s->state[unit].param;
+}
+
+bool unit_has(const struct builder *b, int unit, enum tensor_role role)
+{
+    return unit_tensor(&b->s->unit[unit], role) != NULL;
+}
+
+/* Elements from the start of the unit to the first tensor, and of first..last together. */
+static void span(const struct builder *b, int unit, enum tensor_role first, enum tensor_role last,
+    int64_t *offset, int64_t *elems)
+{
+    const struct tensor *t = unit_tensor(&b->s->unit[unit], first);
+    const struct tensor *u = unit_tensor(&b->s->unit[unit], last);
+    *offset = t->offset;
+    *elems = u->offset + u->rows * u->cols - t->offset;
+}
+
+void op_param(
+    struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last)
+{
+    int64_t offset, elems;
+    span(b, unit, first, last, &offset, &elems);
+    op_arg_part(
+        op, ACCESS_READ, full_param(b, unit), offset * b->param_bytes, elems * b->param_bytes);
+}
+
+void op_grad(
+    struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last)
+{
+    int64_t offset, elems;
+    span(b, unit, first, last, &offset, &elems);
+    bool is_later_micro = b->kind == SECTION_MIDDLE || b->kind == SECTION_LAST;
+    bool has_something =
+        (b->written[unit] & 1u << first) || (!shards_gradients(b) && is_later_micro);
+    b->written[unit] |= 1u << first;
+    if (has_something)
+        op->flags |= OP_ACCUMULATE;
+    op_arg_part(
+        op, has_something ? ACCESS_BOTH : ACCESS_WRITE, b->unit_grad[unit], offset * 4, elems * 4);
+}
+
+/* --- gathers --- */
+
+static bool visit_needs(const struct builder *b, const struct visit *v, int unit)
+{
+    int head = b->s->n_units - 1;
+    if (v->unit == 0 && v->is_backward)
+        return false; /* the embedding's backward reads no parameters */
+    return unit == v->unit || (v->unit == head && unit == 0 && b->s->model.is_tied);
+}
+
+/* Is a unit used at visit i still there at its next use j? Kept when asked for, when only one visit
+ * lies between (the last block, around the head), or when it would be gathered again before i. */
+static bool stays_resident(const struct builder *b, int i, int j)
+{
+    const struct strategy *st = &b->s->strategy;
+    return !st->reshard_after_forward || j - i <= 2 || j - i <= st->prefetch;
+}
+
+static int previous_use(const struct builder *b, const struct visit *visits, int at, int unit)
+{
+    for (int i = at - 1; i >= 0; i--)
+        if (visit_needs(b, &visits[i], unit))
+            return i;
+    return -1;
+}
+
+static void emit_gather(struct builder *b, int unit)
+{
+    const struct unit_layout *u = &b->s->unit[unit];
+    char name[32];
+    snprintf(name, sizeof(name), "gathered.%d", unit);
+    int32_t full = builder_buffer(b, name, PART_GATHERED, unit, u->elems * b->param_bytes);
+    struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
+    op->group = GROUP_SHARD;
+    op->dim[0] = u->elems;
+    op->dim[1] = u->shard_elems;
+    op_arg(b, op, ACCESS_READ, b->s->state[unit].param);
+    op_arg(b, op, ACCESS_WRITE, full);
+    op->bytes = (double)(u->elems * b->param_bytes);
+    b->gathered[unit] = full;
+}
+
+/* Gather what the visit needs and is not there. */
+static void gather_for(struct builder *b, const struct visit *visits, int at)
+{
+    for (int unit = 0; unit < b->s->n_units; unit++) {
+        if (!visit_needs(b, &visits[at], unit))
+            continue;
+        int before = previous_use(b, visits, at, unit);
+        if (before < 0 || !stays_resident(b, before, at))
+            emit_gather(b, unit);
+    }
+}
+
+/* --- reductions --- */
+
+static void begin_unit_grad(struct builder *b, int unit)
+{
+    struct schedule *s = b->s;
+    if (!shards_gradients(b)) {
+        b->unit_grad[unit] = s->state[unit].grad;
+        return;
+    }
+    if (b->unit_grad[unit] >= 0)
+        return;
+    char name[32];
+    snprintf(name, sizeof(name), "unit_grad.%d", unit);
+    b->unit_grad[unit] =
+        builder_buffer(b, name, PART_UNIT_GRADIENTS, unit, s->unit[unit].elems * 4);
+    struct op *op = builder_op(b, OP_ZERO_GAPS, LANE_COMPUTE, unit);
+    op_arg(b, op, ACCESS_WRITE, b->unit_grad[unit]);
+}
+
+static void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer)
+{
+    struct op *op = builder_op(b, OP_ALL_REDUCE, LANE_REDUCE, unit);
+    op->group = (uint8_t)group;
+    op->dim[0] = b->s->buffers[buffer].bytes / 4;
+    op_arg(b, op, ACCESS_BOTH, buffer);
+    op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
+    op->bytes = (double)b->s->buffers[buffer].bytes;
+}
+
+static void emit_reduce_scatter(struct builder *b, int unit)
+{
+    const struct unit_layout *u = &b->s->unit[unit];
+    int32_t grad = b->s->state[unit].grad;
+    bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
+    struct op *op = builder_op(b, OP_REDUCE_SCATTER, LANE_REDUCE, unit);
+    op->group = GROUP_SHARD;
+    op->dim[0] = u->elems;
+    op->dim[1] = u->shard_elems;
+    op_arg(b, op, ACCESS_READ, b->unit_grad[unit]);
+    if (shards_gradients(b)) {
+        if (!is_first)
+            op->flags |= OP_ACCUMULATE;
+        op_arg(b, op, is_first ? ACCESS_WRITE : ACCESS_BOTH, grad);
+    } else {
+        op_arg_own(op, ACCESS_WRITE, grad, u->shard_elems * 4);
+    }
+    op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
+    op->bytes = (double)(u->elems * 4);
+}
+
+/* Reduce a unit whose gradient is complete, as the strategy wants it in this section. */
+static void reduce_unit(struct builder *b, int unit)
+{
+    const struct strategy *st = &b->s->strategy;
+    bool is_final = b->kind == SECTION_LAST || b->kind == SECTION_ONLY;
+    if (shards_gradients(b))
+        emit_reduce_scatter(b, unit);
+    else if (is_final && st->kind == STRATEGY_ZERO1)
+        emit_reduce_scatter(b, unit);
+    else if (is_final)
+        emit_all_reduce(b, unit, GROUP_WORLD, b->s->state[unit].grad);
+    if (is_final && st->kind == STRATEGY_HSDP && st->ranks > st->shard_degree)
+        emit_all_reduce(b, unit, GROUP_REPLICA, b->s->state[unit].grad);
+}
+
+/* --- micro steps --- */
+
+static int make_visits(const struct builder *b, struct visit *v)
+{
+    int head = b->s->n_units - 1;
+    int n = 0;
+    for (int u = 0; u < head; u++)
+        v[n++] = (struct visit){u, false};
+    v[n++] = (struct visit){head, true};
+    for (int u = head - 1; u >= 0; u--)
+        v[n++] = (struct visit){u, true};
+    return n;
+}
+
+static void emit_visit(struct builder *b, const struct visit *v)
+{
+    int head = b->s->n_units - 1;
+    if (v->is_backward)
+        begin_unit_grad(b, v->unit);
+    if (v->unit == head) {
+        if (b->s->model.is_tied)
+            begin_unit_grad(b, 0);
+        emit_head(b);
+    } else if (v->unit == 0) {
+        v->is_backward ? emit_embed_bwd(b) : emit_embed_fwd(b);
+    } else {
+        v->is_backward ? emit_block_bwd(b, v->unit) : emit_block_fwd(b, v->unit);
+    }
+}
+
+static void reset_micro(struct builder *b)
+{
+    for (int u = 0; u < b->s->n_units; u++) {
+        b->gathered[u] = b->unit_grad[u] = -1;
+        b->written[u] = 0;
+    }
+    b->x = b->dx = -1;
+}
+
+static void begin_section(struct builder *b, enum section_kind kind, int64_t repeat)
+{
+    b->section = b->s->n_sections;
+    b->kind = kind;
+    b->s->section[b->s->n_sections++] =
+        (struct section){.kind = kind, .first_op = b->s->n_ops, .repeat = repeat};
+    reset_micro(b);
+}
+
+static void end_section(struct builder *b)
+{
+    struct section *sec = &b->s->section[b->section];
+    sec->n_ops = b->s->n_ops - sec->first_op;
+}
+
+static void emit_scalars(struct builder *b, enum op_group group, int first, int count)
+{
+    struct op *op = builder_op(b, OP_SCALARS, LANE_COMPUTE, -1);
+    op->group = (uint8_t)group;
+    op->dim[0] = first;
+    op->dim[1] = count;
+    op_arg(b, op, ACCESS_BOTH, b->s->scalars);
+    op->bytes = 8.0 * count;
+}
+
+/* List order decides when memory may be used again: gathers are listed prefetch visits ahead of
+ * their use, and a unit's reduction one visit after its backward, so that each overlaps with the
+ * products in between. */
+static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat)
+{
+    begin_section(b, kind, repeat);
+    if (kind == SECTION_FIRST || kind == SECTION_ONLY)
+        emit_scalars(b, GROUP_WORLD, SCALAR_TARGETS, 1);
+    struct visit *visits = base_alloc(sizeof(*visits) * 2 * (size_t)b->s->n_units);
+    int n = make_visits(b, visits);
+    int gathered_to = 0;
+    int to_reduce = -1;
+    for (int i = 0; i < n; i++) {
+        for (;
+             shards_parameters(b) && gathered_to < n && gathered_to <= i + b->s->strategy.prefetch;
+             gathered_to++)
+            gather_for(b, visits, gathered_to);
+        emit_visit(b, &visits[i]);
+        if (to_reduce >= 0)
+            reduce_unit(b, to_reduce);
+        to_reduce = visits[i].is_backward ? visits[i].unit : -1;
+    }
+    reduce_unit(b, to_reduce);
+    free(visits);
+    end_section(b);
+}
+
+/* --- boundary --- */
+
+static int64_t own_elems(const struct builder *b, int unit)
+{
+    const struct unit_layout *u = &b->s->unit[unit];
+    return shards_optimizer(b) ? u->shard_elems : u->elems;
+}
+
+/* The own part of a persistent buffer that may hold the whole unit. */
+static void arg_own_part(struct builder *b, struct op *op, enum access access, int32_t buffer,
+    bool is_sharded, int64_t bytes)
+{
+    if (is_sharded || !shards_optimizer(b))
+        op_arg(b, op, access, buffer);
+    else
+        op_arg_own(op, access, buffer, bytes);
+}
+
+static void emit_grad_norm(struct builder *b, int unit)
+{
+    const struct unit_layout *u = &b->s->unit[unit];
+    struct op *op = builder_op(b, OP_GRAD_NORM, LANE_COMPUTE, unit);
+    op->dim[0] = u->shard_elems;
+    /* replicated gradients are split as sharded ones are, so that the sum has the same order */
+    if (shards_gradients(b))
+        op_arg(b, op, ACCESS_READ, b->s->state[unit].grad);
+    else
+        op_arg_own(op, ACCESS_READ, b->s->state[unit].grad, u->shard_elems * 4);
+    op_arg(b, op, ACCESS_BOTH, b->s->scalars);
+    op->flops = 2.0 * (double)u->shard_elems;
+}
+
+static void emit_adamw_device(struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    int64_t n = own_elems(b, unit);
+    struct op *op = builder_op(b, OP_ADAMW, LANE_COMPUTE, unit);
+    op->dim[0] = n;
+    arg_own_part(b, op, ACCESS_READ, st->grad, shards_gradients(b), n * 4);
+    if (st->master >= 0)
+        op_arg(b, op, ACCESS_BOTH, st->master);
+    else
+        arg_own_part(b, op, ACCESS_BOTH, st->param, shards_parameters(b), n * 4);
+    op_arg(b, op, ACCESS_BOTH, st->m);
+    op_arg(b, op, ACCESS_BOTH, st->v);
+    op_arg(b, op, ACCESS_READ, b->s->scalars);
+    if (st->master >= 0)
+        arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->param_bytes);
+    op->flops = 12.0 * (double)n;
+}
+
+static int32_t host_buffer(
+    struct builder *b, const char *name, enum part part, int unit, int64_t bytes)
+{
+    int32_t id = builder_buffer(b, name, part, unit, bytes);
+    b->s->buffers[id].memory = MEMORY_HOST;
+    return id;
+}
+
+static struct op *emit_copy(
+    struct builder *b, enum op_kind kind, int unit, int64_t elems, int64_t elem_bytes)
+{
+    struct op *op = builder_op(b, kind, kind == OP_COPY_DOWN ? LANE_COPY_DOWN : LANE_COPY_UP, unit);
+    op->dim[0] = elems;
+    op->dim[1] = elem_bytes;
+    op->bytes = (double)(elems * elem_bytes);
+    return op;
+}
+
+static int32_t emit_grad_down(struct builder *b, int unit)
+{
+    int64_t n = own_elems(b, unit);
+    int32_t down = host_buffer(b, "grad_down", PART_GRADIENTS, unit, n * 4);
+    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, 4);
+    arg_own_part(b, op, ACCESS_READ, b->s->state[unit].grad, shards_gradients(b), n * 4);
+    op_arg(b, op, ACCESS_WRITE, down);
+    return down;
+}
+
+static void emit_adamw_host(struct builder *b, int unit, int32_t grad)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    int64_t n = own_elems(b, unit);
+    int32_t up = host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->param_bytes);
+    struct op *op = builder_op(b, OP_ADAMW, LANE_HOST, unit);
+    op->dim[0] = n;
+    op_arg(b, op, ACCESS_READ, grad);
+    op_arg(b, op, ACCESS_BOTH, st->master);
+    op_arg(b, op, ACCESS_BOTH, st->m);
+    op_arg(b, op, ACCESS_BOTH, st->v);
+    op_arg(b, op, ACCESS_READ, b->s->scalars);
+    op_arg(b, op, ACCESS_WRITE, up);
+    op->flops = 12.0 * (double)n;
+    op = emit_copy(b, OP_COPY_UP, unit, n, b->param_bytes);
+    op_arg(b, op, ACCESS_READ, up);
+    arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->param_bytes);
+}
+
+static void emit_param_gather(struct builder *b, int unit)
+{
+    const struct unit_layout *u = &b->s->unit[unit];
+    struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
+    op->group = GROUP_SHARD;
+    op->flags |= OP_IN_PLACE;
+    op->dim[0] = u->elems;
+    op->dim[1] = u->shard_elems;
+    op_arg(b, op, ACCESS_BOTH, b->s->state[unit].param);
+    op->bytes = (double)(u->elems * b->param_bytes);
+}
+
+static void emit_boundary(struct builder *b)
+{
+    struct schedule *s = b->s;
+    bool is_on_host = s->strategy.offload == OFFLOAD_OPTIMIZER;
+    bool gathers = shards_optimizer(b) && !shards_parameters(b);
+    begin_section(b, SECTION_BOUNDARY, 1);
+    for (int u = 0; u < s->n_units; u++)
+        emit_grad_norm(b, u);
+    emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 1);
+    emit_scalars(b, GROUP_SHARD, SCALAR_SQUARES, 1);
+    int32_t down = is_on_host ? emit_grad_down(b, 0) : -1;
+    for (int u = 0; u < s->n_units; u++) {
+        if (is_on_host) {
+            int32_t next = u + 1 < s->n_units ? emit_grad_down(b, u + 1) : -1;
+            emit_adamw_host(b, u, down);
+            down = next;
+        } else {
+            emit_adamw_device(b, u);
+        }
+        if (gathers)
+            emit_param_gather(b, u);
+    }
+    end_section(b);
+}
+
+/* --- state --- */
+
+static int32_t state_buffer(
+    struct builder *b, const char *what, enum part part, int unit, int64_t bytes)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%s.%d", what, unit);
+    return builder_buffer(b, name, part, unit, bytes);
+}
+
+static int32_t optimizer_buffer(struct builder *b, const char *what, int unit, int64_t elems)
+{
+    int32_t id = state_buffer(b, what, PART_OPTIMIZER, unit, elems * 4);
+    if (b->s->strategy.offload == OFFLOAD_OPTIMIZER)
+        b->s->buffers[id].memory = MEMORY_HOST;
+    return id;
+}
+
+static void make_state(struct builder *b)
+{
+    struct schedule *s = b->s;
+    bool has_master =
+        s->strategy.precision != PRECISION_FP32 || s->strategy.offload == OFFLOAD_OPTIMIZER;
+    for (int u = 0; u < s->n_units; u++) {
+        const struct unit_layout *l = &s->unit[u];
+        struct unit_buffers *st = &s->state[u];
+        int64_t own = own_elems(b, u);
+        st->param = state_buffer(b, "param", PART_PARAMETERS, u,
+            (shards_parameters(b) ? l->shard_elems : l->elems) * b->param_bytes);
+        st->grad = state_buffer(
+            b, "grad", PART_GRADIENTS, u, (shards_gradients(b) ? l->shard_elems : l->elems) * 4);
+        st->master = has_master ? optimizer_buffer(b, "master", u, own) : -1;
+        st->m = optimizer_buffer(b, "m", u, own);
+        st->v = optimizer_buffer(b, "v", u, own);
+    }
+    s->tokens = builder_buffer(b, "tokens", PART_DATA, -1, b->tokens * 4);
+    s->targets = builder_buffer(b, "targets", PART_DATA, -1, b->tokens * 4);
+    s->scalars = builder_buffer(b, "scalars", PART_DATA, -1, SCALAR_COUNT * 8);
+    s->rope = -1;
+    if (s->model.family == MODEL_LLAMA)
+        s->rope =
+            builder_buffer(b, "rope", PART_SCRATCH, -1, s->strategy.seq * s->model.head_dim * 4);
+    b->workspace = builder_buffer(b, "workspace", PART_SCRATCH, -1, SCHEDULE_WORKSPACE_BYTES);
+    int64_t group = s->strategy.ranks;
+    b->reduce_scratch =
+        builder_buffer(b, "reduce_scratch", PART_SCRATCH, -1, group * SCHEDULE_SLICE_BYTES);
+}
+
+/* First and last use of every buffer in list order, and memory traffic of compute operations. */
+static void finish(struct builder *b)
+{
+    struct schedule *s = b->s;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        struct op *op = &s->ops[i];
+        double traffic = 0;
+        for (int a = 0; a < op->n_args; a++) {
+            struct buffer *buf = &s->buffers[op->arg[a].buffer];
+            if (buf->first_op < 0)
+                buf->first_op = i;
+            buf->last_op = i;
+            int passes = op->arg[a].access == ACCESS_BOTH ? 2 : 1;
+            if (op->arg[a].buffer != b->workspace)
+                traffic += (double)(op->arg[a].bytes * passes);
+        }
+        if (op->bytes <= 0)
+            op->bytes = traffic;
+    }
+}
+
+static void build_sections(struct builder *b)
+{
+    int64_t accum = b->s->strategy.grad_accum;
+    if (accum == 1) {
+        emit_micro(b, SECTION_ONLY, 1);
+    } else {
+        emit_micro(b, SECTION_FIRST, 1);
+        if (accum > 2)
+            emit_micro(b, SECTION_MIDDLE, accum - 2);
+        emit_micro(b, SECTION_LAST, 1);
+    }
+    emit_boundary(b);
+}
+
+enum rc schedule_build(
+    struct schedule **out, const struct model *m, const struct strategy *st, struct err *e)
+{
+    *out = NULL;
+    enum rc rc = model_check(m, e);
+    if (!rc)
+        rc = strategy_check(st, m, e);
+    if (rc)
+        return rc;
+    struct schedule *s = base_calloc(1, sizeof(*s));
+    s->model = *m;
+    s->strategy = *st;
+    s->n_units = model_units(m);
+    s->shards = st->kind == STRATEGY_HSDP ? st->shard_degree : st->ranks;
+    size_t units = (size_t)s->n_units;
+    s->unit = base_calloc(units, sizeof(*s->unit));
+    s->state = base_calloc(units, sizeof(*s->state));
+    for (int u = 0; u < s->n_units; u++)
+        model_unit_layout(m, u, s->shards, &s->unit[u]);
+    struct builder b = {.s = s,
+        .section = -1,
+        .tokens = st->seq * st->micro_batch,
+        .act_bytes = precision_bytes(st->precision),
+        .param_bytes = precision_bytes(st->precision)};
+    b.gathered = base_calloc(units, sizeof(*b.gathered));
+    b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));
+    b.written = base_calloc(units, sizeof(*b.written));
+    b.acts = base_calloc(units, sizeof(*b.acts));
+    make_state(&b);
+    build_sections(&b);
+    finish(&b);
+    free(b.gathered);
+    free(b.unit_grad);
+    free(b.written);
+    free(b.acts);
+    *out = s;
+    return RC_OK;
+}
