@@ -1,0 +1,74 @@
+/* Collectives between the ranks of a run over TCP, with deadlines.
+ *
+ * Every pair of ranks has one connection per channel; a channel is used by one lane (one thread)
+ * only, so collectives on different lanes run at the same time without mixing. Each collective has
+ * a name and a sequence number that both sides compare; a dead or silent peer ends it with a
+ * sentence naming rank, host, operation and bytes. Sums are made by the owner in rank order, so
+ * results do not depend on timing. After the first failure every further call on the comm fails. */
+#ifndef ENGINE_COMM_H
+#define ENGINE_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "planner/schedule.h"
+
+struct kernels;
+struct comm;
+
+enum { COMM_TOKEN_BYTES = 32, COMM_CHANNELS = 3, COMM_MAX_RANKS = 4096 };
+enum comm_channel { CHANNEL_COMPUTE, CHANNEL_GATHER, CHANNEL_REDUCE };
+
+struct comm_options {
+    int rank, ranks;
+    int shard_degree;         /* ranks of one shard group; consecutive ranks form a group */
+    int listen_fd;            /* from comm_listen; the comm closes it */
+    const char *const *peers; /* "address:port" by rank; own entry unused */
+    const char *const *hosts; /* names for sentences, by rank; may be NULL */
+    unsigned char token[COMM_TOKEN_BYTES]; /* a connection without it is closed */
+    double connect_deadline_s;
+    double deadline_s; /* of each collective */
+    const struct kernels *kernels;
+};
+
+/* Open a listening socket on all interfaces, *port tells where. */
+enum rc comm_listen(int *fd, int *port, struct err *e);
+/* Connect to all peers. One rank needs no peers. On success close with comm_close. */
+enum rc comm_open(struct comm **out, const struct comm_options *o, struct err *e);
+/* Closing is seen by the peers at once. NULL is allowed. */
+void comm_close(struct comm *c);
+/* From any thread: make every running and later collective fail soon. */
+void comm_abort(struct comm *c);
+
+int comm_rank(const struct comm *c);
+int comm_ranks(const struct comm *c);
+/* Members of a group this rank belongs to, and its place among them. */
+int comm_group_size(const struct comm *c, enum op_group g);
+int comm_group_rank(const struct comm *c, enum op_group g);
+
+/* full = shards of the group in rank order. shard may point to the own part of full. */
+enum rc comm_all_gather(struct comm *c, enum comm_channel ch, enum op_group g, const void *shard,
+    void *full, size_t shard_bytes, struct err *e);
+/* shard (+)= sum over ranks of their own-part-of-full. scratch: group size * SCHEDULE_SLICE_BYTES.
+ * shard may be the own part of full when is_accumulating is false. */
+enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group g,
+    const float *full, float *shard, int64_t shard_elems, bool is_accumulating, void *scratch,
+    struct err *e);
+/* data = sum over ranks, in place. Same scratch. */
+enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, float *data,
+    int64_t elems, void *scratch, struct err *e);
+/* Few doubles, summed in rank order. count <= 16. */
+enum rc comm_sum(
+    struct comm *c, enum comm_channel ch, enum op_group g, double *x, int count, struct err *e);
+enum rc comm_barrier(struct comm *c, struct err *e);
+
+/* Point to point on CHANNEL_COMPUTE, between collectives. Either side may be absent (-1). */
+enum rc comm_exchange(struct comm *c, int to, const void *send, size_t send_bytes, int from,
+    void *recv, size_t recv_bytes, struct err *e);
+
+/* Payload bytes this rank sent so far, all channels. */
+uint64_t comm_bytes_sent(const struct comm *c);
+
+#endif

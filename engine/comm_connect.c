@@ -1,0 +1,219 @@
+#include "engine/comm_connect.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+
+/* First bytes on every connection, from the connecting side; the acceptor answers with the same. */
+struct greeting {
+    unsigned char token[COMM_TOKEN_BYTES];
+    uint32_t rank, channel;
+};
+
+enum rc comm_listen(int *fd, int *port, struct err *e)
+{
+    int s = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_v6 = s >= 0;
+    if (!is_v6)
+        s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return err_sys(e, RC_NETWORK, "cannot create a socket");
+    int off = 0;
+    if (is_v6)
+        setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    struct sockaddr_storage a = {0};
+    a.ss_family = is_v6 ? AF_INET6 : AF_INET;
+    socklen_t len = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (bind(s, (struct sockaddr *)&a, len) != 0 || listen(s, 512) != 0 ||
+        getsockname(s, (struct sockaddr *)&a, &len) != 0) {
+        enum rc rc = err_sys(e, RC_NETWORK, "cannot listen on a port");
+        close(s);
+        return rc;
+    }
+    *fd = s;
+    *port = ntohs(
+        is_v6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+    return RC_OK;
+}
+
+static void tune(int fd)
+{
+    int on = 1, buffer = 512 << 10;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+}
+
+static bool wait_for(int fd, short events, double deadline)
+{
+    for (;;) {
+        double left = deadline - clock_now_s();
+        if (left <= 0)
+            return false;
+        struct pollfd p = {fd, events, 0};
+        int n = poll(&p, 1, (int)(left * 1000) + 1);
+        if (n > 0)
+            return true;
+        if (n < 0 && errno != EINTR)
+            return false;
+    }
+}
+
+static bool move_all(int fd, void *data, size_t len, bool is_send, double deadline)
+{
+    char *p = data;
+    while (len) {
+        if (!wait_for(fd, is_send ? POLLOUT : POLLIN, deadline))
+            return false;
+        ssize_t n = is_send ? send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                            : recv(fd, p, len, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (n <= 0)
+            return false;
+        p += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* "host:port" or "[v6]:port". */
+static enum rc split_address(const char *text, char host[256], const char **port, struct err *e)
+{
+    const char *colon = strrchr(text, ':');
+    if (!colon || !colon[1])
+        return err_set(e, RC_INVALID, "peer address '%s' has no port", text);
+    size_t n = (size_t)(colon - text);
+    if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
+        text++;
+        n -= 2;
+    }
+    if (n == 0 || n >= 256)
+        return err_set(e, RC_INVALID, "peer address '%s' has no host", text);
+    memcpy(host, text, n);
+    host[n] = '\0';
+    *port = colon + 1;
+    return RC_OK;
+}
+
+static int try_connect(const struct addrinfo *list, double deadline)
+{
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
+            continue;
+        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS) {
+            int error = 0;
+            socklen_t len = sizeof(error);
+            if (wait_for(fd, POLLOUT, deadline) &&
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0)
+                return fd;
+        }
+        close(fd);
+    }
+    return -1;
+}
+
+static bool same_token(const unsigned char *a, const unsigned char *b)
+{
+    unsigned difference = 0;
+    for (int i = 0; i < COMM_TOKEN_BYTES; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
+static enum rc connect_one(
+    const struct comm_options *o, int peer, int channel, double deadline, int *out, struct err *e)
+{
+    char host[256];
+    const char *port;
+    enum rc rc = split_address(o->peers[peer], host, &port, e);
+    if (rc)
+        return rc;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    int gai = getaddrinfo(host, port, &hints, &list);
+    if (gai != 0)
+        return err_set(e, RC_NETWORK, "cannot resolve rank %d's address '%s': %s", peer, host,
+            gai_strerror(gai));
+    int fd = try_connect(list, deadline);
+    freeaddrinfo(list);
+    if (fd < 0)
+        return err_sys(e, RC_NETWORK, "rank %d cannot connect to rank %d at '%s'", o->rank, peer,
+            o->peers[peer]);
+    tune(fd);
+    struct greeting g = {.rank = (uint32_t)o->rank, .channel = (uint32_t)channel}, back;
+    memcpy(g.token, o->token, sizeof(g.token));
+    if (!move_all(fd, &g, sizeof(g), true, deadline) ||
+        !move_all(fd, &back, sizeof(back), false, deadline) || !same_token(back.token, o->token)) {
+        close(fd);
+        return err_set(e, RC_NETWORK, "rank %d at '%s' did not prove that it belongs to this run",
+            peer, o->peers[peer]);
+    }
+    *out = fd;
+    return RC_OK;
+}
+
+/* Accept one connection; strangers are closed and not counted. Returns whether one was taken. */
+static bool accept_one(int *fd, const struct comm_options *o, double deadline)
+{
+    int s = accept4(o->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (s < 0)
+        return false;
+    struct greeting g;
+    double patience = clock_now_s() + 5;
+    bool is_good = move_all(s, &g, sizeof(g), false, patience < deadline ? patience : deadline) &&
+                   same_token(g.token, o->token) && g.rank < (uint32_t)o->rank &&
+                   g.channel < COMM_CHANNELS;
+    int *slot = is_good ? &fd[g.channel * (uint32_t)o->ranks + g.rank] : NULL;
+    if (!slot || *slot >= 0) {
+        close(s);
+        return false;
+    }
+    struct greeting back = {.rank = (uint32_t)o->rank, .channel = g.channel};
+    memcpy(back.token, o->token, sizeof(back.token));
+    if (!move_all(s, &back, sizeof(back), true, deadline)) {
+        close(s);
+        return false;
+    }
+    tune(s);
+    *slot = s;
+    return true;
+}
+
+static int first_missing(const int *fd, const struct comm_options *o)
+{
+    for (int r = 0; r < o->rank; r++)
+        for (int ch = 0; ch < COMM_CHANNELS; ch++)
+            if (fd[ch * o->ranks + r] < 0)
+                return r;
+    return -1;
+}
+
+enum rc comm_connect(int *fd, const struct comm_options *o, struct err *e)
+{
+    double deadline = clock_now_s() + o->connect_deadline_s;
+    /* connecting needs no accept on the other side yet: the backlog takes it, and the answer is
+     * awaited; so ranks accept from the lower ones first, then connect upwards */
+    int missing;
+    while ((missing = first_missing(fd, o)) >= 0) {
+        if (!wait_for(o->listen_fd, POLLIN, deadline))
+            return err_set(e, RC_NETWORK, "rank %d: rank %d did not connect within %.0f s", o->rank,
+                missing, o->connect_deadline_s);
+        accept_one(fd, o, deadline);
+    }
+    for (int r = o->rank + 1; r < o->ranks; r++)
+        for (int ch = 0; ch < COMM_CHANNELS; ch++) {
+            enum rc rc = connect_one(o, r, ch, deadline, &fd[ch * o->ranks + r], e);
+            if (rc)
+                return rc;
+        }
+    return RC_OK;
+}
