@@ -1,0 +1,414 @@
+#include "planner/rates.h"
+
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/embed.h"
+#include "base/json.h"
+#include "base/str.h"
+
+EMBED(calibration_json);
+
+enum { MAX_ENTRIES = 10000 };
+
+/* --- calibration --- */
+
+/* A pattern is a word, "*", or a word ending in '*'. */
+static bool matches(const char *pattern, const char *word)
+{
+    size_t n = strlen(pattern);
+    if (n > 0 && pattern[n - 1] == '*')
+        return strncmp(pattern, word, n - 1) == 0;
+    return strcmp(pattern, word) == 0;
+}
+
+static enum rc read_entry(struct rates_entry *out, const struct json *v, struct err *e)
+{
+    const struct {
+        const char *key;
+        const char **field;
+    } words[] = {
+        {"device", &out->device},
+        {"chip", &out->chip},
+        {"stack", &out->stack},
+        {"source", &out->source},
+        {"date", &out->date},
+    };
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < BASE_COUNT(words); i++)
+        rc = json_need_str(v, words[i].key, words[i].field, e);
+    if (!rc)
+        rc = json_need_int(v, "rows", 0, INT32_MAX, &out->rows, e);
+    if (!rc)
+        rc = json_need_obj(v, "values", &out->values, e);
+    out->residual = json_num(v, "residual", -1);
+    out->is_prior = json_bool(v, "prior", true);
+    return rc;
+}
+
+static enum rc read_entries(struct rates *r, struct err *e)
+{
+    const struct json *list;
+    enum rc rc = json_need_arr(r->root, "entries", &list, e);
+    if (rc)
+        return rc;
+    if (json_len(list) > MAX_ENTRIES)
+        return err_set(e, RC_LIMIT, "more than %d calibration entries", MAX_ENTRIES);
+    r->entries = base_calloc(json_len(list) + 1, sizeof *r->entries);
+    for (; !rc && r->n < json_len(list); r->n++) {
+        rc = read_entry(&r->entries[r->n], json_at(list, r->n), e);
+        if (rc)
+            err_in(e, "calibration entry %zu", r->n + 1);
+    }
+    return rc;
+}
+
+enum rc rates_from_json(struct rates **out, struct json *root, struct err *e)
+{
+    struct rates *r = base_calloc(1, sizeof *r);
+    r->root = root;
+    enum rc rc = RC_OK;
+    if (strcmp(json_str(root, "schema", ""), "calibration/1") != 0)
+        rc = err_set(e, RC_INVALID, "not a calibration/1 document");
+    if (!rc)
+        rc = read_entries(r, e);
+    if (rc) {
+        rates_free(r);
+        return rc;
+    }
+    *out = r;
+    return RC_OK;
+}
+
+enum rc rates_builtin(struct rates **out, struct err *e)
+{
+    struct json *root = NULL;
+    enum rc rc =
+        json_parse(&root, (const char *)embed_calibration_json, embed_calibration_json_len, e);
+    if (!rc)
+        rc = rates_from_json(out, root, e);
+    if (rc)
+        err_in(e, "built-in calibration");
+    return rc;
+}
+
+void rates_free(struct rates *r)
+{
+    if (!r)
+        return;
+    json_free(r->root);
+    free(r->entries);
+    free(r);
+}
+
+/* --- looking constants up --- */
+
+struct lookup {
+    const struct rates *r;
+    const char *device, *chip, *stack;
+    struct machine *m;
+    const char *missing; /* first constant that was needed and not there */
+};
+
+/* The last entry that has the constant wins; it is noted as used. */
+static const struct json *find(struct lookup *l, const char *name)
+{
+    for (size_t i = l->r->n; i-- > 0;) {
+        const struct rates_entry *en = &l->r->entries[i];
+        const struct json *v = json_get(en->values, name);
+        if (!v || !matches(en->device, l->device) || !matches(en->chip, l->chip) ||
+            !matches(en->stack, l->stack))
+            continue;
+        if (l->m->n_constants < MACHINE_CONSTANTS)
+            l->m->constant[l->m->n_constants++] = (struct machine_constant){name, en};
+        return v;
+    }
+    return NULL;
+}
+
+/* A positive number, or 0 with the lookup marked as failed. */
+static double need(struct lookup *l, const char *name)
+{
+    double x = json_as_num(find(l, name), NAN);
+    if (x > 0 && isfinite(x))
+        return x;
+    if (!l->missing)
+        l->missing = name;
+    return 0;
+}
+
+static struct ramp need_ramp(struct lookup *l, const char *name)
+{
+    struct ramp ramp = {0};
+    const struct json *points = find(l, name);
+    for (size_t i = 0; i < json_len(points) && ramp.n < RAMP_POINTS; i++) {
+        double bytes = json_as_num(json_at(json_at(points, i), 0), 0);
+        double fraction = json_as_num(json_at(json_at(points, i), 1), 0);
+        if (!(bytes > (ramp.n ? ramp.bytes[ramp.n - 1] : 0)) || !(fraction > 0 && fraction <= 1))
+            break;
+        ramp.bytes[ramp.n] = bytes;
+        ramp.fraction[ramp.n++] = fraction;
+    }
+    if (ramp.n == 0 && !l->missing)
+        l->missing = name;
+    return ramp;
+}
+
+/* --- machines --- */
+
+static void fill_common(struct machine *m, struct lookup *l)
+{
+    m->matmul_half_k = need(l, "matmul_half_k");
+    m->matmul_tile_m = need(l, "matmul_tile_m");
+    m->matmul_tile_n = need(l, "matmul_tile_n");
+    m->attention_efficiency = need(l, "attention_efficiency");
+    m->attention_backward_efficiency = need(l, "attention_backward_efficiency");
+    m->op_floor_s = need(l, "op_floor_s");
+    m->link_hop_s = need(l, "link_hop_s");
+    m->link_ramp = need_ramp(l, "link_ramp");
+    m->fabric_ramp = need_ramp(l, "fabric_ramp");
+    m->overlap_slowdown = need(l, "overlap_slowdown");
+    m->disk_bytes_per_s = need(l, "disk_bytes_per_s");
+    m->step_overhead_s = need(l, "step_overhead_s");
+    m->jitter_per_doubling = need(l, "jitter_per_doubling");
+    m->external_bytes = need(l, "external_bytes");
+    m->external_sd_bytes = need(l, "external_sd_bytes");
+    m->time_log_sd = need(l, "time_log_sd");
+    m->host_bytes_per_s = need(l, "host_bytes_per_s");
+}
+
+static void fill_fabric(struct machine *m, struct lookup *l)
+{
+    bool is_rdma = m->hw.is_fabric_rdma;
+    if (m->hw.fabric_bytes_per_s <= 0)
+        return;
+    m->fabric_bytes_per_s = m->hw.fabric_bytes_per_s *
+                            need(l, is_rdma ? "fabric_rdma_efficiency" : "fabric_tcp_efficiency");
+    m->fabric_hop_s = need(l, is_rdma ? "fabric_rdma_hop_s" : "fabric_tcp_hop_s");
+}
+
+static void fill_gpu(struct machine *m, struct lookup *l)
+{
+    const struct hardware *hw = &m->hw;
+    m->peak_flops[PRECISION_FP32] = hw->peak_flops[PRECISION_FP32];
+    m->peak_flops[PRECISION_BF16] = hw->peak_flops[PRECISION_BF16];
+    m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
+    if (hw->measured_flops > 0)
+        m->matmul_efficiency[PRECISION_BF16] =
+            need(l, "matmul_of_measured") * hw->measured_flops / hw->peak_flops[PRECISION_BF16];
+    else
+        m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak");
+    m->matmul_lanes = need(l, "matmul_lanes");
+    m->memory_bytes_per_s = hw->memory_bytes_per_s * need(l, "memory_efficiency");
+    m->link_bytes_per_s = hw->link_bytes_per_s *
+                          need(l, hw->is_link_pcie ? "link_pcie_efficiency" : "link_efficiency");
+    m->copy_bytes_per_s = hw->pcie_bytes_per_s * need(l, "copy_efficiency");
+    fill_fabric(m, l);
+}
+
+/* Ranks of a CPU node share its cores and its memory. */
+static void fill_cpu(struct machine *m, struct lookup *l)
+{
+    double ranks = (double)m->hw.ranks_per_node;
+    double cores = (double)m->hw.vcpus * need(l, "cores_per_vcpu");
+    double per_rank = fmax(1, cores) / ranks;
+    m->is_shared = true;
+    m->peak_flops[PRECISION_FP32] = per_rank * need(l, "core_flops_fp32");
+    m->peak_flops[PRECISION_BF16] = per_rank * need(l, "core_flops_bf16");
+    m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
+    m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak");
+    m->matmul_lanes = fmax(1, per_rank);
+    double dram = fmin(m->host_bytes_per_s, cores * need(l, "core_bytes_per_s"));
+    m->host_bytes_per_s = dram;
+    m->memory_bytes_per_s = dram / ranks * need(l, "memory_efficiency");
+    m->link_bytes_per_s = fmin(need(l, "link_bytes_per_s"), m->memory_bytes_per_s);
+    m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
+    fill_fabric(m, l);
+    if (m->fabric_bytes_per_s > 0)
+        m->fabric_bytes_per_s =
+            fmin(m->fabric_bytes_per_s, ranks * need(l, "fabric_stream_bytes_per_s"));
+}
+
+static enum rc check_hardware(const struct hardware *hw, struct err *e)
+{
+    const char *what = hw->is_gpu ? hw->gpu : "cpu";
+    if (hw->nodes < 1 || hw->ranks_per_node < 1)
+        return err_set(e, RC_INVALID, "hardware '%s' has no ranks", what);
+    if (hw->memory_bytes <= 0)
+        return err_set(e, RC_INVALID, "the memory of '%s' is unknown", what);
+    if (!hw->is_gpu)
+        return RC_OK;
+    if (!(hw->peak_flops[PRECISION_BF16] > 0))
+        return err_set(
+            e, RC_INVALID, "'%s' does not compute in bf16, or its rate is unknown", what);
+    if (!(hw->memory_bytes_per_s > 0) || !(hw->peak_flops[PRECISION_FP32] > 0))
+        return err_set(e, RC_INVALID, "the memory bandwidth or fp32 rate of '%s' is unknown", what);
+    if (hw->ranks_per_node > 1 && !(hw->link_bytes_per_s > 0))
+        return err_set(e, RC_INVALID, "the links between the GPUs of '%s' are unknown", what);
+    return RC_OK;
+}
+
+enum rc machine_make(struct machine *out, const struct rates *r, const struct hardware *hw,
+    const char *stack, struct err *e)
+{
+    enum rc rc = check_hardware(hw, e);
+    if (rc)
+        return rc;
+    memset(out, 0, sizeof *out);
+    out->hw = *hw;
+    str_copy(out->stack, sizeof out->stack, stack);
+    struct lookup l = {.r = r,
+        .device = hw->is_gpu ? "gpu" : "cpu",
+        .chip = hw->is_gpu ? hw->gpu : hw->isa,
+        .stack = out->stack,
+        .m = out};
+    fill_common(out, &l);
+    if (hw->is_gpu)
+        fill_gpu(out, &l);
+    else
+        fill_cpu(out, &l);
+    out->host_adam_bytes_per_s = out->host_bytes_per_s / need(&l, "host_adam_bytes_per_param");
+    if (l.missing)
+        return err_set(e, RC_INVALID, "calibration has no positive '%s' for '%s' and stack '%s'",
+            l.missing, l.chip, stack);
+    return RC_OK;
+}
+
+bool machine_has_prior(const struct machine *m)
+{
+    for (int i = 0; i < m->n_constants; i++)
+        if (m->constant[i].entry->is_prior)
+            return true;
+    return false;
+}
+
+struct json *machine_constants_json(const struct machine *m)
+{
+    struct json *all = json_obj();
+    for (int i = 0; i < m->n_constants; i++) {
+        const struct rates_entry *en = m->constant[i].entry;
+        struct json *v = json_obj();
+        json_add(v, "value", json_clone(json_get(en->values, m->constant[i].name)));
+        json_add_str(v, "source", en->source);
+        json_add_str(v, "date", en->date);
+        json_add_int(v, "rows", en->rows);
+        json_add_num(v, "residual", en->residual >= 0 ? en->residual : NAN);
+        json_add_bool(v, "prior", en->is_prior);
+        json_add(all, m->constant[i].name, v);
+    }
+    return all;
+}
+
+/* --- seconds of one operation --- */
+
+static double ceil_div(double a, double b)
+{
+    return ceil(a / b);
+}
+
+/* Share of the lanes' work that is not padding of tiles or an idle last wave. Beyond ten waves the
+ * tail no longer matters (arXiv 2401.14489). */
+static double tile_efficiency(const struct machine *m, double rows, double cols)
+{
+    double tiles = ceil_div(rows, m->matmul_tile_m) * ceil_div(cols, m->matmul_tile_n);
+    double area = tiles * m->matmul_tile_m * m->matmul_tile_n;
+    double waves = ceil_div(tiles, m->matmul_lanes);
+    double filled = waves > 10 ? 1 : tiles / (m->matmul_lanes * waves);
+    return rows * cols / area * filled;
+}
+
+double machine_matmul_s(
+    const struct machine *m, enum precision p, int64_t rows, int64_t cols, int64_t inner)
+{
+    double r = (double)rows, c = (double)cols, k = (double)inner;
+    double shape = tile_efficiency(m, r, c) * k / (k + m->matmul_half_k);
+    double busy = 2 * r * c * k / (m->peak_flops[p] * m->matmul_efficiency[p] * shape);
+    double traffic = (double)precision_bytes(p) * (r * k + c * k + r * c);
+    return m->op_floor_s + fmax(busy, traffic / m->memory_bytes_per_s);
+}
+
+double machine_attention_s(
+    const struct machine *m, enum precision p, double flops, bool is_backward)
+{
+    double efficiency = is_backward ? m->attention_backward_efficiency : m->attention_efficiency;
+    return m->op_floor_s + flops / (m->peak_flops[p] * efficiency);
+}
+
+double machine_stream_s(const struct machine *m, double bytes)
+{
+    return m->op_floor_s + bytes / m->memory_bytes_per_s;
+}
+
+double machine_copy_s(const struct machine *m, double bytes)
+{
+    return m->op_floor_s + bytes / m->copy_bytes_per_s;
+}
+
+double machine_host_adam_s(const struct machine *m, double elems)
+{
+    return elems * (double)m->hw.ranks_per_node / m->host_adam_bytes_per_s;
+}
+
+/* --- collectives --- */
+
+static struct rank_group group_of(int64_t ranks, int64_t per_node)
+{
+    if (per_node < 1)
+        per_node = 1;
+    if (per_node > ranks)
+        per_node = ranks;
+    return (struct rank_group){.ranks = ranks, .nodes = (ranks + per_node - 1) / per_node};
+}
+
+struct rank_group machine_world(const struct strategy *s)
+{
+    return group_of(s->ranks, s->ranks_per_node);
+}
+
+/* Shard groups are consecutive ranks: inside a node as far as they fit. */
+struct rank_group machine_shard_group(const struct strategy *s)
+{
+    return group_of(s->shard_degree, s->ranks_per_node);
+}
+
+struct rank_group machine_replica_group(const struct strategy *s)
+{
+    return group_of(s->ranks / s->shard_degree, s->ranks_per_node / s->shard_degree);
+}
+
+static double ramp_at(const struct ramp *r, double bytes)
+{
+    if (bytes <= r->bytes[0])
+        return fmax(r->fraction[0] * bytes / r->bytes[0], 1e-6);
+    for (int i = 1; i < r->n; i++) {
+        if (bytes > r->bytes[i])
+            continue;
+        double t = log(bytes / r->bytes[i - 1]) / log(r->bytes[i] / r->bytes[i - 1]);
+        return r->fraction[i - 1] + t * (r->fraction[i] - r->fraction[i - 1]);
+    }
+    return r->fraction[r->n - 1];
+}
+
+/* Ring terms (nccl-tests PERFORMANCE.md). A group over whole nodes uses all NICs of its nodes; the
+ * node's rate is shared by the groups that run at once. */
+double machine_collective_s(
+    const struct machine *m, enum collective kind, struct rank_group g, double bytes)
+{
+    if (g.ranks <= 1 || bytes <= 0)
+        return 0;
+    double passes = kind == COLLECTIVE_ALL_REDUCE ? 2 : 1;
+    double per_node = (double)g.ranks / (double)g.nodes;
+    double seconds = 0, hops = 0;
+    if (per_node > 1) {
+        seconds = (per_node - 1) / per_node * bytes /
+                  (m->link_bytes_per_s * ramp_at(&m->link_ramp, bytes));
+        hops += (per_node - 1) * m->link_hop_s;
+    }
+    if (g.nodes > 1) {
+        double n = (double)g.nodes, groups = fmax(1, (double)m->hw.ranks_per_node / per_node);
+        double rate = m->fabric_bytes_per_s * ramp_at(&m->fabric_ramp, bytes * groups);
+        seconds = fmax(seconds, rate > 0 ? (n - 1) / n * bytes * groups / rate : INFINITY);
+        hops += (n - 1) * m->fabric_hop_s;
+    }
+    return m->op_floor_s + passes * (seconds + hops);
+}

@@ -1,0 +1,159 @@
+/* What hardware does per second: everything the simulator needs of a cluster.
+ *
+ * A machine is made from what an offer says (struct hardware) and from calibration constants, each
+ * with its source, date, number of rows behind it and residual. Constants are keyed by (device, GPU
+ * or instruction set, stack), because software decides as much as silicon does. The functions below
+ * price one operation running alone; what runs side by side is the simulator's business. */
+#ifndef PLANNER_RATES_H
+#define PLANNER_RATES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "planner/strategy.h"
+
+struct json;
+
+enum { RATES_NAME = 32, RAMP_POINTS = 12, PRECISION_KINDS = 2 };
+
+/* --- what is rented --- */
+
+/* Value type. Rates are per second and one way; 0 = there is none, or unknown. */
+struct hardware {
+    bool is_gpu;
+    char gpu[RATES_NAME];               /* gpu_id, "" on CPU */
+    char isa[RATES_NAME];               /* CPU: avx2, avx512, ...; "" unknown */
+    int64_t nodes, ranks_per_node;      /* ranks are GPUs, or worker processes on a CPU node */
+    double peak_flops[PRECISION_KINDS]; /* per GPU, dense, by enum precision */
+    double measured_flops;     /* per GPU, bf16: best large product anybody measured; 0 unknown */
+    double memory_bytes_per_s; /* per GPU */
+    int64_t memory_bytes;      /* per rank, as the driver reports */
+    double link_bytes_per_s;   /* per GPU inside a node (NVLink, xGMI, or PCIe) */
+    bool is_link_pcie;         /* no direct links: traffic goes through host memory */
+    double pcie_bytes_per_s;   /* per GPU to host memory */
+    double fabric_bytes_per_s; /* per node, line rate of all NICs; 0: no fabric */
+    bool is_fabric_rdma;       /* InfiniBand, RoCE, EFA; else TCP */
+    int64_t vcpus;             /* per node; 0 unknown */
+    int64_t ram_bytes;         /* per node; 0 unknown */
+    int64_t nvme_bytes;        /* per node; 0 unknown or none */
+};
+
+/* --- calibration --- */
+
+/* Where constants come from: one entry of calibration.json. Strings live as long as the rates. */
+struct rates_entry {
+    const char *device, *chip, *stack; /* "*" matches all; chip: gpu_id or instruction set */
+    const char *source, *date;
+    int64_t rows;
+    double residual; /* mean absolute relative error over the rows; negative: none known */
+    bool is_prior;   /* judged, not fitted to rows of this hardware and stack */
+    const struct json *values;
+};
+
+struct rates {
+    struct json *root;
+    struct rates_entry *entries;
+    size_t n;
+};
+
+/* The constants built in. On success release with rates_free. */
+enum rc rates_builtin(struct rates **out, struct err *e);
+/* From a document of the same form; takes root, also on failure. */
+enum rc rates_from_json(struct rates **out, struct json *root, struct err *e);
+void rates_free(struct rates *r);
+
+/* --- a machine --- */
+
+/* Achieved fraction of a link's rate by payload, interpolated in log size. */
+struct ramp {
+    int n;
+    double bytes[RAMP_POINTS], fraction[RAMP_POINTS];
+};
+
+/* One constant as used, for explanations and plan files. */
+struct machine_constant {
+    const char *name; /* constant, never freed */
+    const struct rates_entry *entry;
+};
+enum { MACHINE_CONSTANTS = 48 };
+
+/* Value type; borrows from the rates it was made with. All rates are what is achieved, not what a
+ * data sheet says, except peak_flops. Seconds are for one operation alone on the machine. */
+struct machine {
+    struct hardware hw;
+    char stack[RATES_NAME];
+    bool is_shared; /* CPU: all lanes of all ranks of a node share cores and memory bandwidth */
+
+    /* products: seconds = flops / (peak * efficiency * shape) */
+    double peak_flops[PRECISION_KINDS]; /* per rank */
+    double matmul_efficiency[PRECISION_KINDS];
+    double matmul_half_k; /* inner dimension at which half of that is reached */
+    double matmul_lanes;  /* SMs or cores that share the tiles of a product */
+    double matmul_tile_m, matmul_tile_n;
+    double attention_efficiency;          /* of peak, forward */
+    double attention_backward_efficiency; /* of peak, over its 2.5 times the forward's flops */
+
+    double memory_bytes_per_s; /* per rank, streaming operations */
+    double op_floor_s;         /* no operation of the compute lane is shorter */
+
+    double link_bytes_per_s; /* bus bandwidth per rank inside a node, large payload */
+    double link_hop_s;
+    struct ramp link_ramp;
+    double fabric_bytes_per_s; /* per node over all NICs; 0: no fabric */
+    double fabric_hop_s;
+    struct ramp fabric_ramp;
+    double overlap_slowdown; /* compute takes this much longer while a collective runs; >= 1 */
+
+    double copy_bytes_per_s;      /* per rank, device to host and back each */
+    double host_bytes_per_s;      /* DRAM of a node */
+    double host_adam_bytes_per_s; /* of a node: parameters' states updated on the host */
+    double disk_bytes_per_s;      /* of a node, sustained writing */
+    double step_overhead_s;       /* per optimizer step, not otherwise accounted for */
+    double jitter_per_doubling;   /* step grows by this for each doubling beyond 8 ranks */
+
+    double external_bytes; /* per rank: context, communicators, code, stacks */
+    double external_sd_bytes;
+    double time_log_sd; /* step seconds are log-normal around the estimate */
+
+    int n_constants;
+    struct machine_constant constant[MACHINE_CONSTANTS];
+};
+
+/* Constants of later entries win over earlier ones. RC_INVALID when a needed one is missing or the
+ * hardware makes no sense (no memory, no peak). */
+enum rc machine_make(struct machine *out, const struct rates *r, const struct hardware *hw,
+    const char *stack, struct err *e);
+/* True when any constant is a prior. */
+bool machine_has_prior(const struct machine *m);
+struct json *machine_constants_json(const struct machine *m);
+
+/* --- seconds of one operation --- */
+
+double machine_matmul_s(
+    const struct machine *m, enum precision p, int64_t rows, int64_t cols, int64_t inner);
+double machine_attention_s(
+    const struct machine *m, enum precision p, double flops, bool is_backward);
+/* An operation bound by memory traffic of so many bytes. */
+double machine_stream_s(const struct machine *m, double bytes);
+/* Between device and host memory, one direction. */
+double machine_copy_s(const struct machine *m, double bytes);
+/* AdamW over so many elements of one rank in host memory, all ranks of the node at once. */
+double machine_host_adam_s(const struct machine *m, double elems);
+
+/* Ranks of one collective: how many, and over how many nodes they are spread evenly. */
+struct rank_group {
+    int64_t ranks, nodes;
+};
+struct rank_group machine_world(const struct strategy *s);
+struct rank_group machine_shard_group(const struct strategy *s);
+struct rank_group machine_replica_group(const struct strategy *s);
+
+enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE };
+/* bytes: of the full vector. All groups of the same shape run at the same time, as they do in a
+ * step. Hierarchical: inside a node over the links, between nodes over all NICs. */
+double machine_collective_s(
+    const struct machine *m, enum collective kind, struct rank_group g, double bytes);
+
+#endif

@@ -1,0 +1,229 @@
+#include "planner/rates.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+
+static struct hardware h100_nodes(int64_t nodes)
+{
+    return (struct hardware){.is_gpu = true,
+        .gpu = "h100-sxm",
+        .nodes = nodes,
+        .ranks_per_node = 8,
+        .peak_flops = {67e12, 989e12},
+        .measured_flops = 794.5e12,
+        .memory_bytes_per_s = 3350e9,
+        .memory_bytes = 81559LL << 20,
+        .link_bytes_per_s = 450e9,
+        .pcie_bytes_per_s = 63e9,
+        .fabric_bytes_per_s = 400e9,
+        .is_fabric_rdma = true};
+}
+
+static struct machine make(const struct rates *r, const struct hardware *hw)
+{
+    struct err e = ERR_INIT;
+    struct machine m;
+    if (machine_make(&m, r, hw, "berth", &e))
+        fail_msg("%s", e.msg);
+    return m;
+}
+
+static struct rates *builtin(void)
+{
+    struct err e = ERR_INIT;
+    struct rates *r = NULL;
+    if (rates_builtin(&r, &e))
+        fail_msg("%s", e.msg);
+    return r;
+}
+
+static void assert_near(double got, double want, double tolerance)
+{
+    if (!(fabs(got / want - 1) <= tolerance))
+        fail_msg("%g is not within %g of %g", got, tolerance, want);
+}
+
+/* stas00/ml-engineering: best plain matrix product on H100 SXM 794.5 TFLOP/s; a training step's
+ * products reach somewhat less. */
+static void large_products_run_near_the_best_anybody_measured(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(1);
+    struct machine m = make(r, &hw);
+    double s = machine_matmul_s(&m, PRECISION_BF16, 16384, 16384, 16384);
+    double flops = 2 * pow(16384, 3) / s;
+    assert_true(flops < 794.5e12 && flops > 0.85 * 794.5e12);
+    rates_free(r);
+}
+
+/* A product of one row cannot be faster than reading its matrix once. */
+static void thin_products_are_bound_by_memory(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(1);
+    struct machine m = make(r, &hw);
+    double s = machine_matmul_s(&m, PRECISION_BF16, 1, 16384, 16384);
+    assert_true(s >= 2.0 * 16384 * 16384 / 3350e9);
+    rates_free(r);
+}
+
+/* stas00/ml-engineering: ring all-gather on 8 x H200 (the same links) 366 GB/s bus bandwidth. */
+static void gathers_inside_a_node_reach_the_measured_bus_bandwidth(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(1);
+    struct machine m = make(r, &hw);
+    struct strategy s = strategy_default(STRATEGY_ZERO3, 8, 8);
+    double bytes = 4e9;
+    double t = machine_collective_s(&m, COLLECTIVE_ALL_GATHER, machine_shard_group(&s), bytes);
+    assert_near(7.0 / 8 * bytes / t, 366e9, 0.08);
+    rates_free(r);
+}
+
+/* The mistake to avoid: a gather over whole nodes uses every NIC of a node, so 8 nodes with 8 NICs
+ * of 50 GB/s each move the vector at about the node's rate, not at that of one NIC. */
+static void gathers_between_nodes_use_all_nics_of_a_node(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(8);
+    struct machine m = make(r, &hw);
+    struct strategy s = strategy_default(STRATEGY_ZERO3, 64, 8);
+    double bytes = 4e9;
+    double t = machine_collective_s(&m, COLLECTIVE_ALL_GATHER, machine_world(&s), bytes);
+    double per_node = 7.0 / 8 * bytes / t;
+    assert_true(per_node > 0.6 * 400e9 && per_node < 400e9);
+    rates_free(r);
+}
+
+/* hsdp with groups of a node: eight replica groups run at once and share the NICs, so the replicas
+ * together take as long as one all-reduce of the whole vector over the nodes. */
+static void replica_groups_share_the_nics(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(4);
+    struct machine m = make(r, &hw);
+    struct strategy s = strategy_default(STRATEGY_HSDP, 32, 8);
+    struct rank_group shard = machine_shard_group(&s), replica = machine_replica_group(&s);
+    assert_int_equal(shard.ranks, 8);
+    assert_int_equal(shard.nodes, 1);
+    assert_int_equal(replica.ranks, 4);
+    assert_int_equal(replica.nodes, 4);
+    double bytes = 8e9;
+    double t = machine_collective_s(&m, COLLECTIVE_ALL_REDUCE, replica, bytes / 8);
+    assert_near(t, 2 * 3.0 / 4 * bytes / m.fabric_bytes_per_s, 0.02);
+    rates_free(r);
+}
+
+static void small_payloads_lose_most_of_the_wire(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(1);
+    struct machine m = make(r, &hw);
+    struct rank_group g = {8, 1};
+    double small = machine_collective_s(&m, COLLECTIVE_ALL_GATHER, g, 1 << 20);
+    double large = machine_collective_s(&m, COLLECTIVE_ALL_GATHER, g, 1 << 30);
+    /* B200 table: 36 GB/s at 1 MiB against 723 at 1 GiB */
+    assert_true(small > 10 * large / 1024);
+    assert_true(
+        machine_collective_s(&m, COLLECTIVE_ALL_GATHER, (struct rank_group){1, 1}, 1e9) == 0);
+    rates_free(r);
+}
+
+static void names_the_source_of_every_constant(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(2);
+    struct machine m = make(r, &hw);
+    assert_true(m.n_constants > 20 && m.n_constants < MACHINE_CONSTANTS);
+    for (int i = 0; i < m.n_constants; i++) {
+        assert_true(m.constant[i].entry->source[0] != '\0');
+        assert_true(m.constant[i].entry->date[0] != '\0');
+    }
+    assert_true(machine_has_prior(&m));
+    rates_free(r);
+}
+
+static void ranks_of_a_cpu_node_share_its_cores_and_memory(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = {
+        .isa = "avx512", .nodes = 1, .ranks_per_node = 1, .memory_bytes = 1LL << 30, .vcpus = 8};
+    struct machine one = make(r, &hw);
+    hw.ranks_per_node = 4;
+    struct machine four = make(r, &hw);
+    assert_near(one.peak_flops[PRECISION_FP32], 4 * four.peak_flops[PRECISION_FP32], 1e-9);
+    assert_near(one.memory_bytes_per_s, 4 * four.memory_bytes_per_s, 1e-9);
+    rates_free(r);
+}
+
+static void later_entries_win_and_missing_constants_are_named(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    const char *text =
+        "{\"schema\": \"calibration/1\", \"entries\": [{\"device\": \"gpu\", \"chip\": \"*\","
+        "\"stack\": \"*\", \"source\": \"s\", \"date\": \"d\", \"rows\": 0, \"values\":"
+        "{\"matmul_half_k\": 7}}]}";
+    struct json *root = NULL;
+    assert_int_equal(json_parse(&root, text, strlen(text), &e), RC_OK);
+    struct rates *r = NULL;
+    assert_int_equal(rates_from_json(&r, root, &e), RC_OK);
+    struct hardware hw = h100_nodes(1);
+    struct machine m;
+    assert_int_equal(machine_make(&m, r, &hw, "berth", &e), RC_INVALID);
+    assert_non_null(strstr(e.msg, "matmul_tile_m"));
+    rates_free(r);
+}
+
+static void refuses_hardware_it_knows_too_little_about(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware bad[4];
+    for (size_t i = 0; i < BASE_COUNT(bad); i++)
+        bad[i] = h100_nodes(1);
+    bad[0].memory_bytes = 0;
+    bad[1].peak_flops[PRECISION_BF16] = 0; /* V100 */
+    bad[2].ranks_per_node = 0;
+    bad[3].link_bytes_per_s = 0;
+    for (size_t i = 0; i < BASE_COUNT(bad); i++) {
+        struct err e = ERR_INIT;
+        struct machine m;
+        assert_int_equal(machine_make(&m, r, &bad[i], "berth", &e), RC_INVALID);
+        assert_true(e.msg[0] != '\0');
+    }
+    rates_free(r);
+}
+
+int test_rates(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_products_run_near_the_best_anybody_measured),
+        cmocka_unit_test(thin_products_are_bound_by_memory),
+        cmocka_unit_test(gathers_inside_a_node_reach_the_measured_bus_bandwidth),
+        cmocka_unit_test(gathers_between_nodes_use_all_nics_of_a_node),
+        cmocka_unit_test(replica_groups_share_the_nics),
+        cmocka_unit_test(small_payloads_lose_most_of_the_wire),
+        cmocka_unit_test(names_the_source_of_every_constant),
+        cmocka_unit_test(ranks_of_a_cpu_node_share_its_cores_and_memory),
+        cmocka_unit_test(later_entries_win_and_missing_constants_are_named),
+        cmocka_unit_test(refuses_hardware_it_knows_too_little_about),
+    };
+    return cmocka_run_group_tests_name("rates", tests, NULL, NULL);
+}
