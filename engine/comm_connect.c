@@ -134,7 +134,7 @@ static enum rc connect_one(
     const struct comm_options *o, int peer, int channel, double deadline, int *out, struct err *e)
 {
     char host[256];
-    const char *port;
+    const char *port = "";
     enum rc rc = split_address(o->peers[peer], host, &port, e);
     if (rc)
         return rc;
