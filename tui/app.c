@@ -1,0 +1,108 @@
+#include "tui/app.h"
+
+#include <errno.h>
+#include <poll.h>
+
+#include "base/clock.h"
+#include "tui/mailbox.h"
+#include "tui/term.h"
+#include "tui/ui.h"
+
+/* Results of workers are drawn at most this often; an answer to a key is drawn at once. */
+static const double FRAME_S = 0.1;
+static const double REPAINT_S = 60; /* whatever wrote over the screen is gone by then */
+
+struct app {
+    struct term *term;
+    struct mailbox *mailbox;
+    struct ui ui;
+    struct grid grid;
+    bool is_dirty, is_urgent; /* something to draw; it answers a key */
+    double last_frame_s, last_full_s;
+};
+
+static void take_keys(struct app *a)
+{
+    int key;
+    bool is_gone;
+    while (term_next_key(a->term, &key, &is_gone)) {
+        if (key == K_PASTE)
+            ui_paste(&a->ui, term_pasted(a->term));
+        else
+            ui_key(&a->ui, key);
+        if (key == K_CTRL_L)
+            term_damage(a->term);
+        a->is_dirty = a->is_urgent = true;
+    }
+    if (is_gone)
+        a->ui.is_leaving = true;
+}
+
+static void take_signals(struct app *a)
+{
+    enum term_signal s;
+    while ((s = term_next_signal(a->term)) != TERM_SIGNAL_NONE) {
+        if (s == TERM_SIGNAL_RESIZE)
+            a->is_dirty = a->is_urgent = true;
+        else
+            a->ui.is_leaving = true;
+    }
+}
+
+static void draw(struct app *a)
+{
+    int rows, cols;
+    term_size(a->term, &rows, &cols);
+    grid_reset(&a->grid, rows, cols);
+    ui_arrange(&a->ui, rows, cols);
+    ui_draw(&a->ui, &a->grid);
+    if (clock_now_s() - a->last_full_s > REPAINT_S) {
+        term_damage(a->term);
+        a->last_full_s = clock_now_s();
+    }
+    term_show(a->term, &a->grid);
+    a->is_dirty = a->is_urgent = false;
+    a->last_frame_s = clock_now_s();
+}
+
+/* Milliseconds until something must happen without an event; -1 for never. */
+static int wait_ms(const struct app *a)
+{
+    int ms = term_timeout_ms(a->term);
+    if (a->is_dirty) {
+        double left_s = a->last_frame_s + FRAME_S - clock_now_s();
+        int frame_ms = left_s > 0 ? (int)(left_s * 1000) + 1 : 0;
+        ms = ms < 0 || frame_ms < ms ? frame_ms : ms;
+    }
+    return ms;
+}
+
+static void turn(struct app *a)
+{
+    struct pollfd fds[] = {{term_key_fd(a->term), POLLIN, 0}, {term_signal_fd(a->term), POLLIN, 0},
+        {mailbox_fd(a->mailbox), POLLIN, 0}};
+    if (poll(fds, 3, wait_ms(a)) < 0 && errno != EINTR)
+        a->ui.is_leaving = true;
+    a->ui.now_s = clock_wall_s();
+    take_signals(a);
+    take_keys(a); /* always: curses may hold keys that poll cannot see */
+    bool is_due = a->is_urgent || clock_now_s() >= a->last_frame_s + FRAME_S;
+    if (a->is_dirty && is_due && !a->ui.is_leaving)
+        draw(a);
+}
+
+void app_run(struct term *t, const struct tui_options *o)
+{
+    struct app a = {.term = t, .mailbox = mailbox_new()};
+    ui_init(&a.ui);
+    a.ui.is_read_only = o->is_read_only;
+    a.ui.now_s = clock_wall_s();
+    grid_init(&a.grid, term_glyphs(t));
+    a.last_full_s = clock_now_s();
+    draw(&a);
+    while (!a.ui.is_leaving)
+        turn(&a);
+    ui_release(&a.ui);
+    grid_release(&a.grid);
+    mailbox_free(a.mailbox);
+}
