@@ -13,10 +13,6 @@
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#if __has_include("tui/tui.h")
-#include "tui/tui.h"
-#define HAS_TUI 1
-#endif
 
 /* A plain command has nothing to tidy up; commands that do install their own handler. */
 static void leave_on_interrupt(int signal_number)
@@ -126,6 +122,8 @@ static enum rc find_command(struct call *c, struct err *e)
     }
     if (args_flag(c->args, "version"))
         c->command = command_find("version");
+    else if (!args_flag(c->args, "help") && out_is_terminal(c->out) && isatty(STDIN_FILENO))
+        c->command = command_find("tui");
     return RC_OK;
 }
 
@@ -163,10 +161,6 @@ static enum rc run_command(struct call *c, struct err *e)
 
 static enum rc without_command(struct out *out, struct err *e)
 {
-#ifdef HAS_TUI
-    if (out_is_terminal(out) && isatty(STDIN_FILENO))
-        return tui_main(e);
-#endif
     struct str s = STR_INIT;
     help_overview(&s);
     out_short_help(out, str_text(&s));
