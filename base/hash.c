@@ -58,9 +58,10 @@ void hash_stream_free(struct hash_stream *h)
     free(h);
 }
 
-static void to_hex(const unsigned char *bytes, size_t n, char *out)
+void hash_hex(const void *data, size_t n, char *out)
 {
     static const char DIGITS[] = "0123456789abcdef";
+    const unsigned char *bytes = data;
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = DIGITS[bytes[i] >> 4];
         out[2 * i + 1] = DIGITS[bytes[i] & 15];
@@ -68,12 +69,17 @@ static void to_hex(const unsigned char *bytes, size_t n, char *out)
     out[2 * n] = '\0';
 }
 
+void hash_sha256_bytes(const void *data, size_t len, unsigned char out[SHA256_BYTES])
+{
+    unsigned n = 0;
+    EVP_Digest(data, len, out, &n, EVP_sha256(), NULL);
+}
+
 void hash_sha256(const void *data, size_t len, char out[SHA256_HEX])
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-    EVP_Digest(data, len, digest, &n, EVP_sha256(), NULL);
-    to_hex(digest, n, out);
+    unsigned char digest[SHA256_BYTES];
+    hash_sha256_bytes(data, len, digest);
+    hash_hex(digest, sizeof(digest), out);
 }
 
 enum rc hash_sha256_file(const char *path, char out[SHA256_HEX], struct err *e)
@@ -91,7 +97,7 @@ enum rc hash_sha256_file(const char *path, char out[SHA256_HEX], struct err *e)
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned len = 0;
     EVP_DigestFinal_ex(ctx, digest, &len);
-    to_hex(digest, len, out);
+    hash_hex(digest, len, out);
     EVP_MD_CTX_free(ctx);
     close(fd);
     return rc;
@@ -117,4 +123,13 @@ void hash_hmac_sha1(
 {
     unsigned n = 0;
     HMAC(EVP_sha1(), key, (int)key_len, data, len, out, &n);
+}
+
+void hash_hmac_sha256(
+    const void *key, size_t key_len, const void *data, size_t len, char out[SHA256_HEX])
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    HMAC(EVP_sha256(), key, (int)key_len, data, len, digest, &n);
+    hash_hex(digest, n, out);
 }

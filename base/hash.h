@@ -12,7 +12,7 @@ struct hash128 {
     uint64_t hi, lo;
 };
 
-enum { HASH128_HEX = 33, SHA256_HEX = 65 };
+enum { HASH128_HEX = 33, SHA256_HEX = 65, SHA256_BYTES = 32 };
 
 struct hash128 hash128(const void *data, size_t len);
 /* 32 hex digits. */
@@ -28,9 +28,16 @@ void hash_stream_free(struct hash_stream *h);
 /* 64 hex digits of a file's content. */
 enum rc hash_sha256_file(const char *path, char out[SHA256_HEX], struct err *e);
 void hash_sha256(const void *data, size_t len, char out[SHA256_HEX]);
+void hash_sha256_bytes(const void *data, size_t len, unsigned char out[SHA256_BYTES]);
+/* 2 n hex digits and a NUL. */
+void hash_hex(const void *data, size_t n, char *out);
 
 /* Random bytes from the kernel. */
 enum rc hash_random(void *out, size_t len, struct err *e);
+
+/* HMAC-SHA256 as 64 hex digits: proof of knowing a key without showing it. */
+void hash_hmac_sha256(
+    const void *key, size_t key_len, const void *data, size_t len, char out[SHA256_HEX]);
 
 /* HMAC-SHA1 (20 bytes): only for the hashed host names of known_hosts. */
 void hash_hmac_sha1(
