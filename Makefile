@@ -29,7 +29,7 @@ WARN += -Wno-format-nonliteral -Wno-unused-parameter -Wpointer-arith -Wwrite-str
 OPT := $(if $(SAN),-O1 -fno-omit-frame-pointer,-O2)
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
 CPPFLAGS := -I. -I$(BUILD)/gen -D_GNU_SOURCE -DBERTH_VERSION='"$(VERSION)"' -include base/banned.h
-CFLAGS := -std=c11 -g $(OPT) $(WARN) $(SANFLAGS) -fno-math-errno -pthread -MMD -MP
+CFLAGS := -std=c11 -g $(OPT) $(WARN) $(SANFLAGS) -fno-math-errno -ffp-contract=off -pthread -MMD -MP
 LDFLAGS := $(SANFLAGS) -pthread
 ARCH := $(shell uname -m)
 
@@ -101,7 +101,7 @@ CFLAGS_kernels := -O3
 define variant_rule
 $(BUILD)/obj/kernels/%.$(1).o: kernels/%.c | $(DEPS_STAMP)
 	@mkdir -p $$(@D); echo '  CC   $$< ($(1))'
-	@$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(SAN),-O1,-O3) $(march_$(1)) -DK_VARIANT=$(1) -c -o $$@ $$<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(if $(SAN),-O1,-O3) -fno-trapping-math $(march_$(1)) -DK_VARIANT=$(1) -c -o $$@ $$<
 endef
 $(foreach v,$(VARIANTS),$(eval $(call variant_rule,$(v))))
 

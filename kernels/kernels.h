@@ -14,7 +14,8 @@
  *   sum has one fixed order. They may differ between instruction sets in the last bits.
  * - Sizes are elements; zero tokens are allowed and do nothing (gradients that are to be
  * overwritten become zero).
- * - Every function takes the pool that shares the work; NULL means the calling thread alone.
+ * - Every function takes the pool that shares the work; NULL means the calling thread alone. The
+ *   caller needs 1 MiB of stack.
  *
  * Tolerances against exact arithmetic are stated and checked in tests/unit/kernels. */
 #ifndef KERNELS_KERNELS_H

@@ -1,0 +1,210 @@
+/* Speed of the kernels as ratios, every pair measured in alternation within this run: matrix
+ * products against multiply-adds that never leave the registers, AdamW against an in-place scale of
+ * the same bytes. Reported, never asserted: the machine is shared. */
+#include "kernels/kernels.h"
+
+#include <sys/mman.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "kernels/parallel.h"
+
+enum { ROUNDS = 7 };
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof(*x), by_size);
+    return x[n / 2];
+}
+
+/* As the engine's memory is: in huge pages where the system gives them. */
+static void *buffer(size_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    size_t rounded = base_align_up(bytes, HUGE_PAGE);
+    void *p = aligned_alloc(HUGE_PAGE, rounded);
+    madvise(p, rounded, MADV_HUGEPAGE);
+    return p;
+}
+
+static float *filled(int64_t n)
+{
+    float *x = buffer((size_t)n * sizeof(*x));
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(i % 17) * 0.01f - 0.08f;
+    return x;
+}
+
+/* --- the most a core can do: independent multiply-adds on registers --- */
+
+#define CHAINS 12
+
+#define PEAK_FUNCTION(name, attributes, bytes)                                                     \
+    attributes static double name(int64_t times)                                                   \
+    {                                                                                              \
+        typedef float vec __attribute__((vector_size(bytes)));                                     \
+        vec x[CHAINS], a = {0}, b = {0};                                                           \
+        a += 0.999f;                                                                               \
+        b += 0.001f;                                                                               \
+        for (int i = 0; i < CHAINS; i++)                                                           \
+            x[i] = a;                                                                              \
+        for (int64_t t = 0; t < times; t++)                                                        \
+            _Pragma("GCC unroll 16") for (int i = 0; i < CHAINS; i++) x[i] =                       \
+                MULTIPLY_ADD(x[i], a, b);                                                          \
+        for (int i = 1; i < CHAINS; i++)                                                           \
+            x[0] += x[i];                                                                          \
+        volatile float keep = x[0][0];                                                             \
+        (void)keep;                                                                                \
+        return (double)times * CHAINS * 2 * (bytes) / 4;                                           \
+    }
+
+#if defined __x86_64__
+#include <immintrin.h>
+#define MULTIPLY_ADD(x, a, b) _mm512_fmadd_ps(x, a, b)
+PEAK_FUNCTION(peak_v4, __attribute__((target("avx512f"))), 64)
+#undef MULTIPLY_ADD
+#define MULTIPLY_ADD(x, a, b) _mm256_fmadd_ps(x, a, b)
+PEAK_FUNCTION(peak_v3, __attribute__((target("avx2,fma"))), 32)
+#undef MULTIPLY_ADD
+#endif
+#define MULTIPLY_ADD(x, a, b) ((x) * (a) + (b))
+PEAK_FUNCTION(peak_v2, , 16)
+
+static double run_peak(const char *name, int64_t times)
+{
+#if defined __x86_64__
+    if (strcmp(name, "v4") == 0)
+        return peak_v4(times);
+    if (strcmp(name, "v3") == 0)
+        return peak_v3(times);
+#endif
+    return peak_v2(times);
+}
+
+static double peak_flops(const char *name)
+{
+    double start = clock_now_s();
+    double flops = run_peak(name, 2000000);
+    return flops / (clock_now_s() - start);
+}
+
+/* --- matrix products --- */
+
+struct shape {
+    const char *what;
+    enum k_form form;
+    int64_t m, n, k;
+};
+
+static double matmul_flops(const struct kernels *k, struct k_matmul *a)
+{
+    double start = clock_now_s();
+    int times = 1 + (int)(2e8 / (2.0 * (double)a->m * (double)a->n * (double)a->k));
+    for (int i = 0; i < times; i++)
+        k->matmul(NULL, a);
+    return times * 2.0 * (double)a->m * (double)a->n * (double)a->k / (clock_now_s() - start);
+}
+
+static void bench_matmul(const struct kernels *k, const struct shape *s, enum k_type type)
+{
+    struct k_matmul a = {.type = type, .form = s->form, .m = s->m, .n = s->n, .k = s->k};
+    a.a = filled(s->m * s->k);
+    a.b = filled(s->n * s->k);
+    a.c = filled(s->m * s->n);
+    a.workspace = buffer(kernels_matmul_workspace_bytes(s->m, s->n, s->k));
+    double peak[ROUNDS], rate[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        peak[i] = peak_flops(k->name);
+        rate[i] = matmul_flops(k, &a);
+    }
+    double p = median(peak, ROUNDS), r = median(rate, ROUNDS);
+    printf("matmul %s %s %-20s %5lld x %5lld x %5lld  %6.1f of %6.1f GFLOP/s = %.2f\n", k->name,
+        type == K_BF16 ? "bf16" : "fp32", s->what, (long long)s->m, (long long)s->n,
+        (long long)s->k, r / 1e9, p / 1e9, r / p);
+    free((void *)a.a);
+    free((void *)a.b);
+    free(a.c);
+    free(a.workspace);
+}
+
+static void bench_matmuls(const struct kernels *k)
+{
+    static const struct shape shapes[] = {
+        {"square", K_NN, 1024, 1024, 1024},
+        {"forward", K_NT, 256, 3072, 768},
+        {"input gradient", K_NN, 256, 768, 3072},
+        {"weight gradient", K_TN, 3072, 768, 256},
+        {"forward, 64 tokens", K_NT, 64, 768, 768},
+    };
+    for (size_t i = 0; i < BASE_COUNT(shapes); i++)
+        for (enum k_type type = K_FP32; type <= K_BF16; type++)
+            bench_matmul(k, &shapes[i], type);
+}
+
+/* --- AdamW --- */
+
+enum { PARAMS = 24 << 20 };
+
+static double adamw_s(const struct kernels *k, struct pool *pool, struct k_adamw *a)
+{
+    double start = clock_now_s();
+    a->step++;
+    k->adamw(pool, a);
+    return clock_now_s() - start;
+}
+
+/* The same 28 bytes an element: 7 reads and writes of 4. */
+static double scale_s(const struct kernels *k, struct pool *pool, float *x)
+{
+    double start = clock_now_s();
+    k->scale_f32(pool, x, 1.0001f, (int64_t)PARAMS * 7 / 2);
+    return clock_now_s() - start;
+}
+
+static void bench_adamw(const struct kernels *k, int threads)
+{
+    struct pool *pool = pool_new(threads);
+    float *scaled = filled((int64_t)PARAMS * 7 / 2);
+    struct k_adamw a = {.elems = PARAMS, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+    a.weight_decay = 0.1;
+    a.clip = 1;
+    a.grad = filled(PARAMS);
+    a.master = filled(PARAMS);
+    a.m = filled(PARAMS);
+    a.v = buffer((size_t)PARAMS * sizeof(float));
+    memset(a.v, 0, (size_t)PARAMS * sizeof(float));
+    double update[ROUNDS], scale[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        update[i] = adamw_s(k, pool, &a);
+        scale[i] = scale_s(k, pool, scaled);
+    }
+    double u = median(update, ROUNDS), s = median(scale, ROUNDS);
+    printf("adamw  %s fp32 %d thread(s)  %.2f Gparam/s, of an in-place scale of the same bytes: "
+           "%.2f\n",
+        k->name, threads, PARAMS / u / 1e9, s / u);
+    free(scaled);
+    free((void *)a.grad);
+    free(a.master);
+    free(a.m);
+    free(a.v);
+    pool_free(pool);
+}
+
+int main(void)
+{
+    static const char *const names[] = {"v4", "v3", "v2", "base"};
+    for (size_t i = 0; i < BASE_COUNT(names); i++) {
+        const struct kernels *k = kernels_by_name(names[i]);
+        if (k)
+            bench_matmuls(k);
+    }
+    bench_adamw(kernels_best(), 1);
+    bench_adamw(kernels_best(), 2);
+    return 0;
+}
