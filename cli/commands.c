@@ -6,10 +6,12 @@
 #include "base/alloc.h"
 
 /* Each is defined in cli/cmd_NAME.c. */
+extern const struct command CMD_OFFERS;
 extern const struct command CMD_TUI;
 extern const struct command CMD_PATHS, CMD_CONFIG, CMD_COMPLETION, CMD_HELP, CMD_VERSION;
 
 const struct command *const COMMANDS[] = {
+    &CMD_OFFERS,
     &CMD_TUI,
     &CMD_CONFIG,
     &CMD_PATHS,

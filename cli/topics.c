@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "inventory/filter.h"
 
 static void write_exit_codes(struct str *s)
 {
@@ -75,7 +76,44 @@ static void write_files(struct str *s)
                "system file, built-in. `berth config show --origin` tells which one did.\n");
 }
 
+static void write_filters(struct str *s)
+{
+    const char *key, *help;
+    str_add(s, "Filters of offers\n\n"
+               "  gpu:h100 vram>=80 price<2.5 nodes>=4 fabric:ib !spot provider:aws,gcp\n\n"
+               "All terms must hold. KEY:A,B means A or B; < <= > >= = compare numbers, and an\n"
+               "unknown value meets none of them; ! in front negates. The words spot, on-demand,\n"
+               "reserved, owned, cpu, ib and priced stand alone. Any other word is looked for in\n"
+               "provider, id, GPU and region.\n\n");
+    for (size_t i = 0; filter_key_at(i, &key, &help); i++)
+        str_addf(s, "  %-12s %s\n", key, help);
+}
+
+static void write_formats(struct str *s)
+{
+    str_add(s,
+        "Formats\n\n"
+        "Offers as JSON (--offers FILE, berth offers --json): an offers/1 document\n"
+        "  {\"schema\": \"offers/1\", \"offers\": [{\"provider\": \"dc\", \"id\": \"a\",\n"
+        "    \"gpu\": \"h100-sxm\", \"gpus_per_node\": 8, \"price_usd_per_hour\": 19.92, ...}]}\n"
+        "  Missing or null is unknown. Amounts are in the unit that the field's name ends\n"
+        "  with; price_usd_per_hour is for one node. `berth offers --json` shows every field.\n\n"
+        "Offers as CSV: a header line, then one kind of node per line\n"
+        "  name,gpu,gpus,gpu_mem,nodes,fabric,inter_gbps,vcpus,ram,nvme,price,price_unit,\n"
+        "  market,region and any other field of offers/1 by its name. Needed are gpu and gpus.\n"
+        "  Bare numbers: gpu_mem GB as sold, ram GiB, nvme TB, inter_gbps gigabit per second\n"
+        "  and node. Units may be written: 81559MiB, 2TB, 2x7.68TB.\n"
+        "  price_unit: usd/gpu/h, usd/node/h, usd/node/day, usd/node/month (730 hours);\n"
+        "  a price needs one. market: on-demand, spot, reserved, owned.\n"
+        "  fabric: none, ethernet, roce, infiniband, efa, tcpx, unknown.\n"
+        "  Lines starting with # are comments. `berth offers --csv` writes this format.\n\n"
+        "GPU names: an id such as h100-sxm, a100-80-sxm, rtx4090, or the seller's name.\n\n"
+        "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
+}
+
 const struct help_topic HELP_TOPICS[] = {
+    {"filters", "how to choose among offers", write_filters},
+    {"formats", "files that Berth reads and writes", write_formats},
     {"exit-codes", "what the exit status means", write_exit_codes},
     {"environment", "environment variables", write_environment},
     {"files", "where settings, runs and caches are", write_files},

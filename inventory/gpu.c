@@ -1,0 +1,227 @@
+#include "inventory/gpu.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/csv.h"
+#include "base/embed.h"
+#include "base/str.h"
+#include "inventory/fact_table.h"
+
+EMBED(gpus_csv);
+
+enum { NAME_MAX_CHARS = 96 };
+
+static struct csv table; /* read once, kept for the life of the program */
+static struct gpu *gpus;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static int word_index(const char *word, const char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    assert(!"gpus.csv holds an unknown word");
+    return 0;
+}
+
+static struct gpu read_row(size_t row)
+{
+    static const char *const VENDORS[] = {"nvidia", "amd"};
+    static const char *const SCOPES[] = {"none", "pair", "quad", "mesh", "all", "rack"};
+    const struct csv *t = &table;
+    struct gpu g = {.id = facts_text(t, row, "id"),
+        .family = facts_text(t, row, "family"),
+        .form = facts_text(t, row, "form"),
+        .aliases = facts_text(t, row, "aliases"),
+        .vendor = (enum gpu_vendor)word_index(facts_text(t, row, "vendor"), VENDORS, 2),
+        .memory_gb_sold = facts_number(t, row, "memory_gb_sold", 0),
+        .memory_bytes = facts_int(t, row, "memory_mib_driver", 0) << 20,
+        .memory_bytes_per_s = 1e9 * facts_number(t, row, "memory_gb_per_s", 0),
+        .bf16_flops_per_s = 1e12 * facts_number(t, row, "bf16_tflops", 0),
+        .fp16_flops_per_s = 1e12 * facts_number(t, row, "fp16_tflops", 0),
+        .fp8_flops_per_s = 1e12 * facts_number(t, row, "fp8_tflops", 0),
+        .fp32_flops_per_s = 1e12 * facts_number(t, row, "fp32_tflops", 0),
+        .bf16_measured_flops_per_s = 1e12 * facts_number(t, row, "bf16_measured_tflops", 0),
+        .link = facts_text(t, row, "link"),
+        .link_bytes_per_s = 1e9 * facts_number(t, row, "link_gb_per_s", 0),
+        .link_scope = (enum gpu_link_scope)word_index(facts_text(t, row, "link_scope"), SCOPES, 6),
+        .pcie_gen = (int)facts_int(t, row, "pcie_gen", 0),
+        .pcie_bytes_per_s = 1e9 * facts_number(t, row, "pcie_gb_per_s", 0),
+        .tdp_w = facts_number(t, row, "tdp_w", 0),
+        .host_arch = facts_text(t, row, "host_arch"),
+        .source = facts_text(t, row, "source")};
+    if (g.vendor == GPU_NVIDIA)
+        g.capability = facts_number(t, row, "capability", 0);
+    return g;
+}
+
+static void load(void)
+{
+    facts_parse(&table, embed_gpus_csv, embed_gpus_csv_len);
+    gpus = base_calloc(table.rows, sizeof(*gpus));
+    for (size_t i = 0; i < table.rows; i++)
+        gpus[i] = read_row(i);
+}
+
+size_t gpu_count(void)
+{
+    pthread_once(&once, load);
+    return table.rows;
+}
+
+const struct gpu *gpu_at(size_t i)
+{
+    return i < gpu_count() ? &gpus[i] : NULL;
+}
+
+/* Names compare without case, spaces, dashes and the words every seller puts in front. */
+static void normalise(char out[NAME_MAX_CHARS], const char *name, size_t len)
+{
+    static const char *const NOISE[] = {"nvidia", "amd", "geforce", "tesla", "instinct", "quadro"};
+    size_t n = 0;
+    for (size_t i = 0; i < len && n + 1 < NAME_MAX_CHARS; i++)
+        if (isalnum((unsigned char)name[i]))
+            out[n++] = (char)tolower((unsigned char)name[i]);
+    out[n] = '\0';
+    for (size_t i = 0; i < BASE_COUNT(NOISE); i++) {
+        char *at = strstr(out, NOISE[i]);
+        size_t k = strlen(NOISE[i]);
+        if (at)
+            memmove(at, at + k, strlen(at + k) + 1);
+    }
+}
+
+static bool is_called(const struct gpu *g, const char *normal)
+{
+    char own[NAME_MAX_CHARS];
+    normalise(own, g->id, strlen(g->id));
+    if (strcmp(own, normal) == 0)
+        return true;
+    for (const char *p = g->aliases; *p;) {
+        size_t len = strcspn(p, ";");
+        normalise(own, p, len);
+        if (strcmp(own, normal) == 0)
+            return true;
+        p += len + (p[len] == ';');
+    }
+    return false;
+}
+
+static const struct gpu *find_exact(const char *normal)
+{
+    for (size_t i = 0; *normal && i < gpu_count(); i++)
+        if (is_called(&gpus[i], normal))
+            return &gpus[i];
+    return NULL;
+}
+
+/* Take a size such as "80gb" out of a normalised name; 0 when there is none. */
+static int64_t take_size(char *normal)
+{
+    for (char *p = normal; *p; p++) {
+        bool is_start =
+            isdigit((unsigned char)*p) && (p == normal || !isdigit((unsigned char)p[-1]));
+        if (!is_start)
+            continue;
+        char *end;
+        long gb = strtol(p, &end, 10);
+        size_t unit = strncmp(end, "gib", 3) == 0 ? 3 : strncmp(end, "gb", 2) == 0 ? 2 : 0;
+        if (!unit && *end == 'g' && (end[1] == '\0' || !isalnum((unsigned char)end[1])))
+            unit = 1;
+        if (!unit || gb < 4 || gb > 4096)
+            continue;
+        memmove(p, end + unit, strlen(end + unit) + 1);
+        return (int64_t)gb * 1000000000;
+    }
+    return 0;
+}
+
+/* Drop endings that name the memory type or a lot of other things sellers add. */
+static bool drop_ending(char *normal)
+{
+    static const char *const ENDINGS[] = {"hbm2e", "hbm3e", "hbm2", "hbm3", "gddr6", "gddr6x",
+        "gddr7", "tensorcore", "gpu", "sxm4", "sxm5", "sxm6", "sxm", "pcie", "nvlink", "cc"};
+    for (size_t i = 0; i < BASE_COUNT(ENDINGS); i++)
+        if (str_ends(normal, ENDINGS[i]) && strlen(normal) > strlen(ENDINGS[i])) {
+            normal[strlen(normal) - strlen(ENDINGS[i])] = '\0';
+            return true;
+        }
+    return false;
+}
+
+static bool is_near(double a, double b)
+{
+    return b > 0 && fabs(a - b) <= 0.07 * b;
+}
+
+bool gpu_has_memory(const struct gpu *g, int64_t memory_bytes)
+{
+    return is_near((double)memory_bytes, 1e9 * g->memory_gb_sold) ||
+           is_near((double)memory_bytes, (double)g->memory_bytes);
+}
+
+/* The variant of g's family that has this memory: same form first; g itself when none has. */
+static const struct gpu *variant(const struct gpu *g, int64_t memory_bytes)
+{
+    if (!memory_bytes || gpu_has_memory(g, memory_bytes))
+        return g;
+    const struct gpu *best = g;
+    for (size_t i = 0; i < gpu_count(); i++) {
+        const struct gpu *v = &gpus[i];
+        if (strcmp(v->family, g->family) != 0 || !gpu_has_memory(v, memory_bytes))
+            continue;
+        if (strcmp(v->form, g->form) == 0)
+            return v;
+        if (best == g)
+            best = v;
+    }
+    return best;
+}
+
+const struct gpu *gpu_find(const char *name, int64_t memory_bytes)
+{
+    char normal[NAME_MAX_CHARS];
+    normalise(normal, name, strlen(name));
+    const struct gpu *g = find_exact(normal);
+    if (g)
+        return variant(g, memory_bytes);
+    int64_t size = take_size(normal);
+    if (!memory_bytes)
+        memory_bytes = size;
+    g = find_exact(normal);
+    while (!g && drop_ending(normal))
+        g = find_exact(normal);
+    return g ? variant(g, memory_bytes) : NULL;
+}
+
+bool gpu_is_slice(const char *name)
+{
+    char normal[NAME_MAX_CHARS];
+    normalise(normal, name, strlen(name));
+    return strstr(normal, "mig") != NULL;
+}
+
+const char *gpu_nearest(const char *name)
+{
+    char normal[NAME_MAX_CHARS];
+    normalise(normal, name, strlen(name));
+    const char *best = NULL;
+    int best_distance = 1 + (int)strlen(normal) / 3;
+    for (size_t i = 0; i < gpu_count(); i++) {
+        char own[NAME_MAX_CHARS];
+        normalise(own, gpus[i].id, strlen(gpus[i].id));
+        int d = str_distance(normal, own);
+        if (d < best_distance || (d == best_distance && !best)) {
+            best = gpus[i].id;
+            best_distance = d;
+        }
+    }
+    return best;
+}
