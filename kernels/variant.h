@@ -262,9 +262,11 @@ K_INLINE float k_exp(float x)
     return x < low ? 0.0f : p * scale;
 }
 
+/* By e^-|x|, which cannot overflow: small results keep their relative accuracy, and vanish. */
 K_INLINE float k_sigmoid(float x)
 {
-    return 1.0f / (1.0f + k_exp(-x));
+    float e = k_exp(x < 0 ? x : -x);
+    return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
 /* --- the functions of this variant, and its table --- */
