@@ -1,0 +1,203 @@
+/* AdamW against the same formulas in double, from the same fp32 state: a step has about ten
+ * operations, and the weight moves by 1e-3 of the rms at most. */
+#include "tests/unit/kernels/support.h"
+
+#define TOLERANCE 1e-6
+
+enum { N = 9001 };
+
+struct state {
+    struct array grad, master, m, v, param;
+};
+
+static struct state state_new(void)
+{
+    struct state s = {array_random(K_FP32, N, 0, 1, 1), array_random(K_FP32, N, 0, 1, 2),
+        array_random(K_FP32, N, 0, 0.1, 3), array_random(K_FP32, N, 0.5, 0.5, 4),
+        array_new(K_BF16, N)};
+    return s;
+}
+
+static struct state state_copy(const struct state *s)
+{
+    return (struct state){array_copy(&s->grad), array_copy(&s->master), array_copy(&s->m),
+        array_copy(&s->v), array_copy(&s->param)};
+}
+
+static void state_release(struct state *s)
+{
+    array_free(&s->grad);
+    array_free(&s->master);
+    array_free(&s->m);
+    array_free(&s->v);
+    array_free(&s->param);
+}
+
+/* Elements first .. first + n - 1 as one call. */
+static struct k_adamw range(struct state *s, int64_t first, int64_t n)
+{
+    return (struct k_adamw){
+        .elems = n,
+        .grad = (float *)s->grad.data + first,
+        .master = (float *)s->master.data + first,
+        .m = (float *)s->m.data + first,
+        .v = (float *)s->v.data + first,
+        .param = (uint16_t *)s->param.data + first,
+        .lr = 1e-3,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .clip = 0.25,
+        .step = 3,
+    };
+}
+
+static void assert_same_state(const struct state *a, const struct state *b)
+{
+    assert_same_bits(&a->master, &b->master, "master");
+    assert_same_bits(&a->m, &b->m, "m");
+    assert_same_bits(&a->v, &b->v, "v");
+    assert_same_bits(&a->param, &b->param, "param");
+}
+
+static void adamw_step_follows_its_formulas(void **state)
+{
+    (void)state;
+    struct state start = state_new();
+    double *w = doubles_of(&start.master), *m = doubles_of(&start.m), *v = doubles_of(&start.v);
+    for (int i = 0; i < N; i++) {
+        double g = 0.25 * array_get(&start.grad, i);
+        m[i] = 0.9 * m[i] + 0.1 * g;
+        v[i] = 0.95 * v[i] + 0.05 * g * g;
+        double m_hat = m[i] / (1 - 0.9 * 0.9 * 0.9), v_hat = v[i] / (1 - 0.95 * 0.95 * 0.95);
+        w[i] = w[i] - 1e-3 * 0.1 * w[i] - 1e-3 * m_hat / (sqrt(v_hat) + 1e-8);
+    }
+    EACH_TABLE(k)
+    {
+        struct state s = state_copy(&start);
+        struct k_adamw a = range(&s, 0, N);
+        k->adamw(NULL, &a);
+        assert_result(&s.master, w, TOLERANCE, "master");
+        assert_result(&s.m, m, TOLERANCE, "m");
+        assert_result(&s.v, v, TOLERANCE, "v");
+        for (int i = 0; i < N; i++)
+            assert_int_equal(
+                ((uint16_t *)s.param.data)[i], bf16_nearest((float)array_get(&s.master, i)));
+        state_release(&s);
+    }
+    free(w);
+    free(m);
+    free(v);
+    state_release(&start);
+}
+
+/* What sharding relies on. */
+static void any_split_and_any_threads_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const int64_t cuts[] = {0, 1, 128, 130, 4097, 8192, N};
+    struct state start = state_new();
+    struct pool *pool = pool_new(3);
+    EACH_TABLE(k)
+    {
+        struct state whole = state_copy(&start), parts = state_copy(&start);
+        struct k_adamw a = range(&whole, 0, N);
+        k->adamw(pool, &a);
+        for (size_t i = 0; i + 1 < BASE_COUNT(cuts); i++) {
+            a = range(&parts, cuts[i], cuts[i + 1] - cuts[i]);
+            k->adamw(NULL, &a);
+        }
+        assert_same_state(&whole, &parts);
+        struct state plain = state_copy(&start); /* without the bf16 copy */
+        a = range(&plain, 0, N);
+        a.param = NULL;
+        k->adamw(pool, &a);
+        assert_same_bits(&whole.master, &plain.master, "master without param");
+        state_release(&plain);
+        state_release(&whole);
+        state_release(&parts);
+    }
+    pool_free(pool);
+    state_release(&start);
+}
+
+static void skipped_step_only_writes_the_copy(void **state)
+{
+    (void)state;
+    EACH_TABLE(k)
+    {
+        struct state s = state_new(), before = state_copy(&s);
+        struct k_adamw a = range(&s, 0, N);
+        a.skip = true;
+        k->adamw(NULL, &a);
+        assert_same_bits(&s.master, &before.master, "master");
+        assert_same_bits(&s.m, &before.m, "m");
+        assert_same_bits(&s.v, &before.v, "v");
+        for (int i = 0; i < N; i++)
+            assert_int_equal(
+                ((uint16_t *)s.param.data)[i], bf16_nearest((float)array_get(&s.master, i)));
+        state_release(&s);
+        state_release(&before);
+    }
+}
+
+/* --- square sums --- */
+
+static void square_sum_is_taken_in_blocks_and_in_double(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {0, 1, 15, 4096, 4097, 3 * 4096 + 5, 1100 * 4096 + 77};
+    struct pool *pool = pool_new(3);
+    for (size_t i = 0; i < BASE_COUNT(sizes); i++) {
+        struct array g = array_random(K_FP32, sizes[i], 0.1, 1, i);
+        long double want = 1.5L;
+        for (int64_t j = 0; j < g.n; j++)
+            want += (long double)array_get(&g, j) * (long double)array_get(&g, j);
+        EACH_TABLE(k)
+        {
+            double one = 1.5, three = 1.5, blocks = 1.5;
+            k->grad_norm(NULL, g.data, g.n, &one);
+            k->grad_norm(pool, g.data, g.n, &three);
+            for (int64_t at = 0; at < g.n; at += K_NORM_BLOCK) {
+                int64_t n = g.n - at < K_NORM_BLOCK ? g.n - at : K_NORM_BLOCK;
+                double block = 0;
+                k->grad_norm(NULL, (float *)g.data + at, n, &block);
+                blocks += block;
+            }
+            assert_memory_equal(&one, &three, sizeof(double));
+            assert_memory_equal(&one, &blocks, sizeof(double));
+            assert_true(fabs(one - (double)want) <= 1e-13 * (double)want);
+        }
+        array_free(&g);
+    }
+    pool_free(pool);
+}
+
+static void square_sum_shows_what_is_not_finite(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < BASE_COUNT(bad); i++)
+        EACH_TABLE(k)
+        {
+            struct array g = array_random(K_FP32, 5000, 0, 1, 1);
+            ((float *)g.data)[4321] = bad[i];
+            double sum = 0;
+            k->grad_norm(NULL, g.data, g.n, &sum);
+            assert_false(isfinite(sum));
+            array_free(&g);
+        }
+}
+
+int test_optim(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw_step_follows_its_formulas),
+        cmocka_unit_test(any_split_and_any_threads_give_the_same_bits),
+        cmocka_unit_test(skipped_step_only_writes_the_copy),
+        cmocka_unit_test(square_sum_is_taken_in_blocks_and_in_double),
+        cmocka_unit_test(square_sum_shows_what_is_not_finite),
+    };
+    return cmocka_run_group_tests_name("kernels/optim", tests, NULL, NULL);
+}
