@@ -1,0 +1,65 @@
+/* A device executes operations on lanes. Two kinds implement this table: the CPU (lanes are
+ * threads) and CUDA (lanes are streams).
+ *
+ * Submitting never blocks for long; tasks of one lane run in the order of submission, a task starts
+ * when the tasks it waits for are done. After the first failure the remaining tasks are dropped and
+ * sync returns the failure. All calls from one thread. */
+#ifndef ENGINE_DEVICE_H
+#define ENGINE_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "planner/schedule.h"
+
+struct comm;
+struct kernels;
+struct device;
+
+/* What operations need beside their arguments; constant during a step. */
+struct op_context {
+    const struct schedule *schedule;
+    const struct kernels *kernels;
+    struct comm *comm;
+    /* optimizer step */
+    double lr, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: no clipping */
+    int64_t step;                                          /* of this update, from 1 */
+};
+
+struct device_options {
+    int threads;            /* CPU: of the compute lane; the host lane gets as many */
+    bool is_poisoning;      /* CPU: an operation may touch only its arguments (sanitizer builds) */
+    int64_t slab_cap_bytes; /* refuse a device slab larger than this; 0: no cap */
+};
+
+/* One operation ready to go: index is its place in the schedule's list. */
+struct task {
+    const struct op *op;
+    int32_t index;
+    void *arg[OP_MAX_ARGS];
+};
+
+/* When an operation ran, seconds of the monotonic clock. */
+struct task_time {
+    double start_s, end_s;
+};
+
+struct device_ops {
+    const char *name;
+    enum rc (*open)(struct device **out, const struct device_options *o,
+        const struct op_context *context, struct err *e);
+    /* One zeroed slab per memory, once; *base stays valid until close. */
+    enum rc (*slab)(
+        struct device *d, enum memory memory, int64_t bytes, void **base, struct err *e);
+    void (*submit)(struct device *d, const struct task *t);
+    /* Wait until every lane is idle. Afterwards times[index - first] are those of the tasks
+     * submitted since the last sync (times has room for n). */
+    enum rc (*sync)(
+        struct device *d, int32_t first, int32_t n, struct task_time *times, struct err *e);
+    void (*close)(struct device *d);
+};
+
+extern const struct device_ops device_cpu;
+
+#endif

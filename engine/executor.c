@@ -1,0 +1,329 @@
+#include "engine/executor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "engine/comm.h"
+#include "kernels/kernels.h"
+
+struct executor {
+    const struct schedule *s;
+    struct executor_options o;
+    struct op_context context;
+    struct device *device;
+    char *slab[MEMORY_COUNT];
+    int shard_rank;
+    struct task_time *times; /* of one section */
+    int64_t micro;           /* running, for the trace */
+};
+
+/* --- addresses --- */
+
+void *executor_buffer(struct executor *x, int32_t buffer)
+{
+    const struct buffer *b = &x->s->buffers[buffer];
+    return x->slab[b->memory] + b->offset;
+}
+
+static void *address(struct executor *x, const struct ref *r)
+{
+    int64_t own = r->is_own ? r->bytes * x->shard_rank : 0;
+    return (char *)executor_buffer(x, r->buffer) + r->offset + own;
+}
+
+const struct schedule *executor_schedule(const struct executor *x)
+{
+    return x->s;
+}
+
+struct comm *executor_comm(const struct executor *x)
+{
+    return x->o.comm;
+}
+
+bool executor_is_first_replica(const struct executor *x)
+{
+    return comm_group_rank(x->o.comm, GROUP_REPLICA) == 0;
+}
+
+/* --- life cycle --- */
+
+static void fill_rope(struct executor *x)
+{
+    const struct model *m = &x->s->model;
+    if (x->s->rope < 0)
+        return;
+    struct k_rope_table t = {.positions = x->s->strategy.seq,
+        .head_dim = m->head_dim,
+        .theta = m->rope_theta,
+        .factor = m->rope_factor,
+        .low_freq = m->rope_low_freq,
+        .high_freq = m->rope_high_freq,
+        .original_positions = m->rope_original_positions,
+        .scaling = m->rope == ROPE_LLAMA3   ? K_ROPE_LLAMA3
+                   : m->rope == ROPE_LINEAR ? K_ROPE_LINEAR
+                                            : K_ROPE_PLAIN};
+    kernels_rope_table(&t, executor_buffer(x, x->s->rope));
+}
+
+static enum rc check_workspace(const struct schedule *s, struct err *e)
+{
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct op *op = &s->ops[i];
+        if (op->kind == OP_MATMUL && kernels_matmul_workspace_bytes(op->dim[0], op->dim[1],
+                                         op->dim[2]) > SCHEDULE_WORKSPACE_BYTES)
+            return err_set(e, RC_LIMIT,
+                "a %lld x %lld x %lld product needs more work space than "
+                "the schedule plans",
+                (long long)op->dim[0], (long long)op->dim[1], (long long)op->dim[2]);
+    }
+    return RC_OK;
+}
+
+enum rc executor_open(struct executor **out, const struct schedule *s,
+    const struct executor_options *o, struct err *e)
+{
+    *out = NULL;
+    enum rc rc = check_workspace(s, e);
+    if (rc)
+        return rc;
+    struct executor *x = base_calloc(1, sizeof(*x));
+    x->s = s;
+    x->o = *o;
+    x->shard_rank = comm_group_rank(o->comm, GROUP_SHARD);
+    x->context = (struct op_context){.schedule = s, .kernels = o->kernels, .comm = o->comm};
+    int32_t longest = 0;
+    for (int i = 0; i < s->n_sections; i++)
+        longest = s->section[i].n_ops > longest ? s->section[i].n_ops : longest;
+    x->times = base_calloc((size_t)longest, sizeof(*x->times));
+    rc = o->device->open(&x->device, &o->device_options, &x->context, e);
+    for (int m = 0; m < MEMORY_COUNT && !rc; m++) {
+        void *base = NULL;
+        rc = o->device->slab(x->device, (enum memory)m, s->slab_bytes[m], &base, e);
+        x->slab[m] = base;
+    }
+    if (rc) {
+        executor_close(x);
+        return rc;
+    }
+    fill_rope(x);
+    *out = x;
+    return RC_OK;
+}
+
+void executor_close(struct executor *x)
+{
+    if (!x)
+        return;
+    if (x->device)
+        x->o.device->close(x->device);
+    free(x->times);
+    free(x);
+}
+
+/* --- a section --- */
+
+static double overlap(const struct task_time *a, const struct task_time *b)
+{
+    double start = a->start_s > b->start_s ? a->start_s : b->start_s;
+    double end = a->end_s < b->end_s ? a->end_s : b->end_s;
+    return end > start ? end - start : 0;
+}
+
+/* Busy time of each lane, and of it what lies outside the compute lane's operations. Both run in
+ * order, so one pass with two cursors is enough. */
+static void account(struct executor *x, const struct section *sec, struct step_result *out)
+{
+    for (int l = 0; l < LANE_COUNT; l++) {
+        int32_t c = 0;
+        for (int32_t i = 0; i < sec->n_ops; i++) {
+            if (x->s->ops[sec->first_op + i].lane != l)
+                continue;
+            const struct task_time *t = &x->times[i];
+            double busy = t->end_s - t->start_s, hidden = 0;
+            out->busy_s[l] += busy;
+            if (l == LANE_COMPUTE)
+                continue;
+            while (c < sec->n_ops && (x->s->ops[sec->first_op + c].lane != LANE_COMPUTE ||
+                                         x->times[c].end_s <= t->start_s))
+                c++;
+            for (int32_t j = c; j < sec->n_ops && x->times[j].start_s < t->end_s; j++)
+                if (x->s->ops[sec->first_op + j].lane == LANE_COMPUTE)
+                    hidden += overlap(t, &x->times[j]);
+            out->exposed_s[l] += busy - hidden;
+        }
+    }
+}
+
+static void write_trace(struct executor *x, const struct section *sec)
+{
+    for (int32_t i = 0; i < sec->n_ops; i++) {
+        const struct op *op = &x->s->ops[sec->first_op + i];
+        fprintf(x->o.trace,
+            "{\"section\":\"%s\",\"micro\":%lld,\"op\":%d,\"kind\":\"%s\",\"unit\":%d,"
+            "\"lane\":\"%s\",\"start_s\":%.9f,\"end_s\":%.9f}\n",
+            section_name(sec->kind), (long long)x->micro, sec->first_op + i,
+            op_kind_name((enum op_kind)op->kind), op->unit, lane_name((enum lane)op->lane),
+            x->times[i].start_s, x->times[i].end_s);
+    }
+}
+
+static enum rc run_section(
+    struct executor *x, const struct section *sec, struct step_result *out, struct err *e)
+{
+    for (int32_t i = 0; i < sec->n_ops; i++) {
+        const struct op *op = &x->s->ops[sec->first_op + i];
+        struct task t = {.op = op, .index = sec->first_op + i};
+        for (int a = 0; a < op->n_args; a++)
+            t.arg[a] = address(x, &op->arg[a]);
+        x->o.device->submit(x->device, &t);
+    }
+    enum rc rc = x->o.device->sync(x->device, sec->first_op, sec->n_ops, x->times, e);
+    if (rc)
+        return rc;
+    account(x, sec, out);
+    if (x->o.trace)
+        write_trace(x, sec);
+    return RC_OK;
+}
+
+/* --- a step --- */
+
+static void set_context(struct executor *x, const struct step_params *p)
+{
+    struct op_context *c = &x->context;
+    c->step = p->step;
+    c->lr = p->lr;
+    c->beta1 = p->beta1;
+    c->beta2 = p->beta2;
+    c->eps = p->eps;
+    c->weight_decay = p->weight_decay;
+    c->clip_norm = p->clip_norm;
+}
+
+static enum rc run_micro_steps(struct executor *x, const struct section *sec, fill_fn *fill,
+    void *arg, struct step_result *out, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (int64_t i = 0; i < sec->repeat && !rc; i++, x->micro++) {
+        rc = fill(
+            arg, x->micro, executor_buffer(x, x->s->tokens), executor_buffer(x, x->s->targets), e);
+        if (!rc)
+            rc = run_section(x, sec, out, e);
+    }
+    return rc;
+}
+
+enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *fill, void *arg,
+    struct step_result *out, struct err *e)
+{
+    memset(out, 0, sizeof(*out));
+    set_context(x, p);
+    double *scalars = executor_buffer(x, x->s->scalars);
+    memset(scalars, 0, SCALAR_COUNT * sizeof(*scalars));
+    scalars[SCALAR_TARGETS] = p->local_targets;
+    double start = clock_now_s();
+    x->micro = 0;
+    enum rc rc = RC_OK;
+    for (int i = 0; i < x->s->n_sections && !rc; i++) {
+        const struct section *sec = &x->s->section[i];
+        rc = sec->kind == SECTION_BOUNDARY ? run_section(x, sec, out, e)
+                                           : run_micro_steps(x, sec, fill, arg, out, e);
+    }
+    if (rc)
+        return rc;
+    out->step_s = clock_now_s() - start;
+    out->targets = scalars[SCALAR_TARGETS];
+    out->loss = scalars[SCALAR_LOSS_SUM] / out->targets;
+    out->grad_norm = sqrt(scalars[SCALAR_SQUARES]);
+    out->is_skipped = !isfinite(out->grad_norm);
+    return RC_OK;
+}
+
+static enum rc fill_zero(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    const struct schedule *s = arg;
+    size_t bytes = (size_t)(s->strategy.seq * s->strategy.micro_batch) * sizeof(*tokens);
+    memset(tokens, 0, bytes);
+    memset(targets, 0xff, bytes); /* all ignored: every gradient is zero */
+    return RC_OK;
+}
+
+enum rc executor_warm_up(struct executor *x, struct err *e)
+{
+    /* no decay, no learning rate, zero gradients: state keeps its bits (moments are zero or are
+     * loaded afterwards) */
+    struct step_params p = {.step = 1, .beta1 = 1, .beta2 = 1, .eps = 1};
+    struct step_result r;
+    return executor_step(x, &p, fill_zero, (void *)(uintptr_t)x->s, &r, e);
+}
+
+/* --- state --- */
+
+static int32_t state_buffer(const struct unit_buffers *b, enum state_kind kind)
+{
+    return kind == STATE_M ? b->m : kind == STATE_V ? b->v : b->master >= 0 ? b->master : b->param;
+}
+
+struct state_view executor_state(struct executor *x, int unit, enum state_kind kind)
+{
+    const struct unit_layout *u = &x->s->unit[unit];
+    int32_t id = state_buffer(&x->s->state[unit], kind);
+    float *data = executor_buffer(x, id);
+    struct state_view v = {data, x->shard_rank * u->shard_elems, u->shard_elems};
+    bool is_whole = x->s->buffers[id].bytes == u->elems * (int64_t)sizeof(float);
+    if (is_whole)
+        v.data += v.first;
+    return v;
+}
+
+static enum rc publish_whole(struct executor *x, int32_t id, struct err *e)
+{
+    const struct buffer *b = &x->s->buffers[id];
+    char *base = executor_buffer(x, id);
+    int size = comm_group_size(x->o.comm, GROUP_SHARD);
+    size_t part = (size_t)b->bytes / (size_t)size;
+    return comm_all_gather(
+        x->o.comm, CHANNEL_GATHER, GROUP_SHARD, base + part * (size_t)x->shard_rank, base, part, e);
+}
+
+/* The own part of the parameters, rounded from the master values. */
+static void publish_own(struct executor *x, int unit)
+{
+    const struct unit_layout *u = &x->s->unit[unit];
+    const struct unit_buffers *b = &x->s->state[unit];
+    struct state_view v = executor_state(x, unit, STATE_MASTER);
+    int64_t bytes = precision_bytes(x->s->strategy.precision);
+    char *param = executor_buffer(x, b->param);
+    if (x->s->buffers[b->param].bytes == u->elems * bytes)
+        param += v.first * bytes;
+    if (b->master < 0)
+        return;
+    if (x->s->strategy.precision == PRECISION_BF16)
+        x->o.kernels->fp32_to_bf16(NULL, (uint16_t *)(void *)param, v.data, v.count);
+    else
+        memcpy(param, v.data, (size_t)v.count * sizeof(float));
+}
+
+enum rc executor_publish(struct executor *x, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (int u = 0; u < x->s->n_units && !rc; u++) {
+        const struct unit_buffers *b = &x->s->state[u];
+        int64_t whole = x->s->unit[u].elems;
+        int64_t element = precision_bytes(x->s->strategy.precision);
+        publish_own(x, u);
+        /* a replicated optimizer: its other parts come from the peers as well */
+        int32_t replicated[] = {b->master, b->m, b->v};
+        for (size_t i = 0; i < BASE_COUNT(replicated) && !rc; i++)
+            if (replicated[i] >= 0 && x->s->shards > 1 &&
+                x->s->buffers[replicated[i]].bytes == whole * (int64_t)sizeof(float))
+                rc = publish_whole(x, replicated[i], e);
+        if (!rc && x->s->shards > 1 && x->s->buffers[b->param].bytes == whole * element)
+            rc = publish_whole(x, b->param, e);
+    }
+    return rc;
+}

@@ -1,0 +1,80 @@
+/* Executes a schedule on a device: one slab per memory, one pointer per buffer, sections in order.
+ *
+ * All calls from one thread. Everything is allocated by executor_open; a step allocates nothing. */
+#ifndef ENGINE_EXECUTOR_H
+#define ENGINE_EXECUTOR_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "engine/device.h"
+#include "planner/schedule.h"
+
+struct comm;
+struct executor;
+struct kernels;
+
+struct executor_options {
+    const struct device_ops *device;
+    struct device_options device_options;
+    const struct kernels *kernels;
+    struct comm *comm; /* kept until executor_close */
+    FILE *trace;       /* one JSON line per executed operation, or NULL; kept likewise */
+};
+
+/* Constants of one optimizer step. */
+struct step_params {
+    int64_t step; /* of this update, from 1 */
+    double lr, beta1, beta2, eps, weight_decay;
+    double clip_norm;     /* 0: no clipping */
+    double local_targets; /* target tokens of this rank in all micro steps of the step */
+};
+
+/* Fill the tokens (and targets; < 0: ignored) of one micro step; T elements each. */
+typedef enum rc fill_fn(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e);
+
+struct step_result {
+    double loss;      /* mean over all target tokens of all ranks, nats */
+    double targets;   /* all ranks */
+    double grad_norm; /* before clipping */
+    bool is_skipped;  /* the norm was not finite: no update was made */
+    double step_s;
+    double busy_s[LANE_COUNT];
+    double exposed_s[LANE_COUNT]; /* busy while the compute lane was not; compute: 0 */
+};
+
+/* schedule must be made (laid out and linked) and outlive the executor. */
+enum rc executor_open(struct executor **out, const struct schedule *s,
+    const struct executor_options *o, struct err *e);
+void executor_close(struct executor *x);
+
+enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *fill, void *arg,
+    struct step_result *out, struct err *e);
+
+/* Every operation of every section once on whatever the slab holds, without an update: connections,
+ * pages and code are warm afterwards, state is unchanged. */
+enum rc executor_warm_up(struct executor *x, struct err *e);
+
+/* --- state between steps --- */
+
+enum state_kind { STATE_MASTER, STATE_M, STATE_V, STATE_KINDS };
+
+/* The part of a unit's state this rank answers for: elements first .. first + count of the unit.
+ * Parts of the ranks of a shard group tile the unit; replicas hold the same. fp32. */
+struct state_view {
+    float *data;
+    int64_t first, count;
+};
+struct state_view executor_state(struct executor *x, int unit, enum state_kind kind);
+/* After the master values changed: bring parameters up to date on this rank and its group. */
+enum rc executor_publish(struct executor *x, struct err *e);
+
+/* Address of a buffer in its slab. Valid until executor_close. */
+void *executor_buffer(struct executor *x, int32_t buffer);
+const struct schedule *executor_schedule(const struct executor *x);
+struct comm *executor_comm(const struct executor *x);
+/* True when this rank writes checkpoints: it belongs to the first replica. */
+bool executor_is_first_replica(const struct executor *x);
+
+#endif

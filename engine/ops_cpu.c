@@ -1,0 +1,426 @@
+#include "engine/ops_cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+
+/* One operation being run; a function per kind reads its arguments in the order the table in
+ * planner/schedule.h gives. */
+struct run {
+    const struct op_context *x;
+    const struct op *op;
+    void *const *arg;
+    struct pool *pool;
+    enum k_type type;
+    struct err *e;
+};
+
+typedef enum rc run_fn(const struct run *r);
+
+static const struct model *model_of(const struct run *r)
+{
+    return &r->x->schedule->model;
+}
+
+static bool has(const struct run *r, enum op_flag flag)
+{
+    return r->op->flags & flag;
+}
+
+/* --- model operations --- */
+
+static enum rc embed_fwd(const struct run *r)
+{
+    bool has_positions = r->op->n_args == 4;
+    struct k_embed_fwd a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .width = r->op->dim[1],
+        .seq = r->op->dim[2],
+        .ids = r->arg[0],
+        .wte = r->arg[1],
+        .wpe = has_positions ? r->arg[2] : NULL,
+        .x = r->arg[has_positions ? 3 : 2]};
+    r->x->kernels->embed_fwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc embed_bwd(const struct run *r)
+{
+    struct k_embed_bwd a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .width = r->op->dim[1],
+        .seq = r->op->dim[2],
+        .vocab = model_of(r)->vocab,
+        .accumulate = has(r, OP_ACCUMULATE),
+        .dx = r->arg[0],
+        .ids = r->arg[1],
+        .dwte = r->arg[2]};
+    r->x->kernels->embed_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc position_bwd(const struct run *r)
+{
+    struct k_embed_bwd a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .width = r->op->dim[1],
+        .seq = r->op->dim[2],
+        .positions = model_of(r)->max_positions,
+        .accumulate = has(r, OP_ACCUMULATE),
+        .dx = r->arg[0],
+        .dwpe = r->arg[1]};
+    r->x->kernels->embed_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc norm_fwd(const struct run *r)
+{
+    int after = has(r, OP_LAYERNORM) ? 3 : 2;
+    struct k_norm_fwd a = {.type = r->type,
+        .is_layernorm = has(r, OP_LAYERNORM),
+        .rows = r->op->dim[0],
+        .width = r->op->dim[1],
+        .eps = (float)model_of(r)->norm_eps,
+        .x = r->arg[0],
+        .w = r->arg[1],
+        .b = has(r, OP_LAYERNORM) ? r->arg[2] : NULL,
+        .y = r->arg[after],
+        .stats = r->arg[after + 1]};
+    r->x->kernels->norm_fwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc norm_bwd(const struct run *r)
+{
+    struct k_norm_bwd a = {.type = r->type,
+        .is_layernorm = has(r, OP_LAYERNORM),
+        .overwrite_dx = has(r, OP_OVERWRITE),
+        .accumulate_dw = has(r, OP_ACCUMULATE),
+        .rows = r->op->dim[0],
+        .width = r->op->dim[1],
+        .dy = r->arg[0],
+        .x = r->arg[1],
+        .w = r->arg[2],
+        .stats = r->arg[3],
+        .dx = r->arg[4],
+        .dw = r->arg[5],
+        .db = has(r, OP_LAYERNORM) ? r->arg[6] : NULL};
+    r->x->kernels->norm_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc matmul(const struct run *r)
+{
+    int next = 4;
+    struct k_matmul a = {.type = r->type,
+        .form = (enum k_form)r->op->dim[3],
+        .accumulate = has(r, OP_ACCUMULATE),
+        .out_fp32 = has(r, OP_OUT_FP32),
+        .m = r->op->dim[0],
+        .n = r->op->dim[1],
+        .k = r->op->dim[2],
+        .a = r->arg[0],
+        .b = r->arg[1],
+        .c = r->arg[2],
+        .workspace = r->arg[3]};
+    if (has(r, OP_BIAS))
+        a.bias = r->arg[next++];
+    if (has(r, OP_RESIDUAL))
+        a.residual = r->arg[next++];
+    r->x->kernels->matmul(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc bias_bwd(const struct run *r)
+{
+    struct k_bias_bwd a = {.type = r->type,
+        .rows = r->op->dim[0],
+        .width = r->op->dim[1],
+        .accumulate = has(r, OP_ACCUMULATE),
+        .dy = r->arg[0],
+        .db = r->arg[1]};
+    r->x->kernels->bias_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc rope(const struct run *r)
+{
+    const struct model *m = model_of(r);
+    struct k_rope a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .seq = r->op->dim[1],
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_dim = m->head_dim,
+        .table = r->arg[1],
+        .qkv = r->arg[0]};
+    if (r->op->kind == OP_ROPE_FWD)
+        r->x->kernels->rope_fwd(r->pool, &a);
+    else
+        r->x->kernels->rope_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc attn_fwd(const struct run *r)
+{
+    const struct model *m = model_of(r);
+    struct k_attn_fwd a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .seq = r->op->dim[1],
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_dim = m->head_dim,
+        .qkv = r->arg[0],
+        .out = r->arg[1],
+        .lse = r->arg[2]};
+    r->x->kernels->attn_fwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc attn_bwd(const struct run *r)
+{
+    const struct model *m = model_of(r);
+    struct k_attn_bwd a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .seq = r->op->dim[1],
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_dim = m->head_dim,
+        .dout = r->arg[0],
+        .qkv = r->arg[1],
+        .out = r->arg[2],
+        .lse = r->arg[3],
+        .dqkv = r->arg[4],
+        .scratch = r->arg[5]};
+    r->x->kernels->attn_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc swiglu_fwd(const struct run *r)
+{
+    struct k_swiglu_fwd a = {.type = r->type,
+        .rows = r->op->dim[0],
+        .width = r->op->dim[1],
+        .gate_up = r->arg[0],
+        .y = r->arg[1]};
+    r->x->kernels->swiglu_fwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc swiglu_bwd(const struct run *r)
+{
+    struct k_swiglu_bwd a = {.type = r->type,
+        .rows = r->op->dim[0],
+        .width = r->op->dim[1],
+        .dy = r->arg[0],
+        .gate_up = r->arg[1],
+        .dgate_up = r->arg[2]};
+    r->x->kernels->swiglu_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc gelu_fwd(const struct run *r)
+{
+    struct k_gelu_fwd a = {
+        .type = r->type, .elems = r->op->dim[0] * r->op->dim[1], .x = r->arg[0], .y = r->arg[1]};
+    r->x->kernels->gelu_fwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc gelu_bwd(const struct run *r)
+{
+    struct k_gelu_bwd a = {.type = r->type,
+        .elems = r->op->dim[0] * r->op->dim[1],
+        .dy = r->arg[0],
+        .x = r->arg[1],
+        .dx = r->arg[2]};
+    r->x->kernels->gelu_bwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc cross_entropy(const struct run *r)
+{
+    double *scalars = r->arg[2];
+    double counted = 0; /* the step's count is already in the scalars */
+    double targets = scalars[SCALAR_TARGETS];
+    struct k_cross_entropy a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .vocab = r->op->dim[1],
+        .scale = targets > 0 ? (float)(1 / targets) : 0,
+        .logits = r->arg[0],
+        .targets = r->arg[1],
+        .loss_sum = &scalars[SCALAR_LOSS_SUM],
+        .target_count = &counted};
+    r->x->kernels->cross_entropy(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc zero_gaps(const struct run *r)
+{
+    const struct unit_layout *u = &r->x->schedule->unit[r->op->unit];
+    float *grad = r->arg[0];
+    int64_t at = 0;
+    for (int i = 0; i < u->n; i++) {
+        const struct tensor *t = &u->tensor[i];
+        memset(grad + at, 0, (size_t)(t->offset - at) * sizeof(*grad));
+        at = t->offset + t->rows * t->cols;
+    }
+    memset(grad + at, 0, (size_t)(u->elems - at) * sizeof(*grad));
+    return RC_OK;
+}
+
+/* --- collectives and copies --- */
+
+static enum comm_channel channel_of(const struct op *op)
+{
+    return op->lane == LANE_GATHER   ? CHANNEL_GATHER
+           : op->lane == LANE_REDUCE ? CHANNEL_REDUCE
+                                     : CHANNEL_COMPUTE;
+}
+
+static enum rc all_gather(const struct run *r)
+{
+    size_t element = r->type == K_BF16 ? 2 : 4;
+    size_t shard_bytes = (size_t)r->op->dim[1] * element;
+    enum op_group g = (enum op_group)r->op->group;
+    char *full = has(r, OP_IN_PLACE) ? r->arg[0] : r->arg[1];
+    const void *shard = has(r, OP_IN_PLACE)
+                            ? full + (size_t)comm_group_rank(r->x->comm, g) * shard_bytes
+                            : r->arg[0];
+    return comm_all_gather(r->x->comm, channel_of(r->op), g, shard, full, shard_bytes, r->e);
+}
+
+static enum rc reduce_scatter(const struct run *r)
+{
+    return comm_reduce_scatter(r->x->comm, channel_of(r->op), (enum op_group)r->op->group,
+        r->arg[0], r->arg[1], r->op->dim[1], has(r, OP_ACCUMULATE), r->arg[2], r->e);
+}
+
+static enum rc all_reduce(const struct run *r)
+{
+    return comm_all_reduce(r->x->comm, channel_of(r->op), (enum op_group)r->op->group, r->arg[0],
+        r->op->dim[0], r->arg[1], r->e);
+}
+
+static enum rc scalars(const struct run *r)
+{
+    double *x = r->arg[0];
+    return comm_sum(r->x->comm, channel_of(r->op), (enum op_group)r->op->group, x + r->op->dim[0],
+        (int)r->op->dim[1], r->e);
+}
+
+static enum rc copy(const struct run *r)
+{
+    memcpy(r->arg[1], r->arg[0], (size_t)(r->op->dim[0] * r->op->dim[1]));
+    return RC_OK;
+}
+
+/* --- optimizer --- */
+
+static enum rc grad_norm(const struct run *r)
+{
+    double *s = r->arg[1];
+    r->x->kernels->grad_norm(r->pool, r->arg[0], r->op->dim[0], &s[SCALAR_SQUARES]);
+    return RC_OK;
+}
+
+static double clip_factor(const struct op_context *x, double norm)
+{
+    return x->clip_norm > 0 && norm > x->clip_norm ? x->clip_norm / (norm + 1e-6) : 1;
+}
+
+/* Runs of one weight decay inside [first, first + elems) of the unit: matrices decay, vectors do
+ * not, gaps hold zeros and may do either. */
+static int64_t decay_run(const struct unit_layout *u, int64_t from, int64_t end, bool *is_decayed)
+{
+    *is_decayed = false;
+    int64_t stop = end;
+    for (int i = 0; i < u->n; i++) {
+        const struct tensor *t = &u->tensor[i];
+        int64_t t_end = t->offset + t->rows * t->cols;
+        if (from >= t->offset && from < t_end) {
+            *is_decayed = t->is_decayed;
+            return t_end < end ? t_end : end;
+        }
+        if (t->offset > from && t->offset < stop)
+            stop = t->offset;
+    }
+    return stop;
+}
+
+static enum rc adamw(const struct run *r)
+{
+    const struct op_context *x = r->x;
+    const struct unit_layout *u = &x->schedule->unit[r->op->unit];
+    const double *s = r->arg[4];
+    double norm = sqrt(s[SCALAR_SQUARES]);
+    bool is_whole = r->op->dim[0] == u->elems;
+    int64_t first = is_whole ? 0 : comm_group_rank(x->comm, GROUP_SHARD) * u->shard_elems;
+    int64_t end = first + r->op->dim[0];
+    struct k_adamw a = {.lr = x->lr,
+        .beta1 = x->beta1,
+        .beta2 = x->beta2,
+        .eps = x->eps,
+        .clip = clip_factor(x, norm),
+        .step = x->step,
+        .skip = !isfinite(norm)};
+    bool has_copy = r->op->n_args == 6;
+    bool is_bf16 = r->type == K_BF16;
+    for (int64_t at = first; at < end;) {
+        bool is_decayed;
+        int64_t stop = decay_run(u, at, end, &is_decayed);
+        int64_t i = at - first;
+        a.elems = stop - at;
+        a.weight_decay = is_decayed ? x->weight_decay : 0;
+        a.grad = (const float *)r->arg[0] + i;
+        a.master = (float *)r->arg[1] + i;
+        a.m = (float *)r->arg[2] + i;
+        a.v = (float *)r->arg[3] + i;
+        a.param = has_copy && is_bf16 ? (uint16_t *)r->arg[5] + i : NULL;
+        x->kernels->adamw(r->pool, &a);
+        at = stop;
+    }
+    if (has_copy && !is_bf16)
+        memcpy(r->arg[5], r->arg[1], (size_t)r->op->dim[0] * sizeof(float));
+    return RC_OK;
+}
+
+/* --- dispatch --- */
+
+static run_fn *const RUN[OP_KIND_COUNT] = {
+    [OP_EMBED_FWD] = embed_fwd,
+    [OP_NORM_FWD] = norm_fwd,
+    [OP_MATMUL] = matmul,
+    [OP_BIAS_BWD] = bias_bwd,
+    [OP_ROPE_FWD] = rope,
+    [OP_ROPE_BWD] = rope,
+    [OP_ATTN_FWD] = attn_fwd,
+    [OP_ATTN_BWD] = attn_bwd,
+    [OP_SWIGLU_FWD] = swiglu_fwd,
+    [OP_SWIGLU_BWD] = swiglu_bwd,
+    [OP_GELU_FWD] = gelu_fwd,
+    [OP_GELU_BWD] = gelu_bwd,
+    [OP_NORM_BWD] = norm_bwd,
+    [OP_CROSS_ENTROPY] = cross_entropy,
+    [OP_EMBED_BWD] = embed_bwd,
+    [OP_POSITION_BWD] = position_bwd,
+    [OP_ZERO_GAPS] = zero_gaps,
+    [OP_ALL_GATHER] = all_gather,
+    [OP_REDUCE_SCATTER] = reduce_scatter,
+    [OP_ALL_REDUCE] = all_reduce,
+    [OP_SCALARS] = scalars,
+    [OP_GRAD_NORM] = grad_norm,
+    [OP_ADAMW] = adamw,
+    [OP_COPY_DOWN] = copy,
+    [OP_COPY_UP] = copy,
+};
+
+enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const *arg,
+    struct pool *pool, struct err *e)
+{
+    struct run r = {
+        x, op, arg, pool, x->schedule->strategy.precision == PRECISION_BF16 ? K_BF16 : K_FP32, e};
+    return RUN[op->kind](&r);
+}
