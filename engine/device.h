@@ -25,6 +25,7 @@ struct op_context {
     /* optimizer step */
     double lr, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: no clipping */
     int64_t step;                                          /* of this update, from 1 */
+    bool is_warm_up;                                       /* run everything, update nothing */
 };
 
 struct device_options {

@@ -254,11 +254,12 @@ static enum rc fill_zero(void *arg, int64_t micro, int32_t *tokens, int32_t *tar
 
 enum rc executor_warm_up(struct executor *x, struct err *e)
 {
-    /* no decay, no learning rate, zero gradients: state keeps its bits (moments are zero or are
-     * loaded afterwards) */
-    struct step_params p = {.step = 1, .beta1 = 1, .beta2 = 1, .eps = 1};
+    struct step_params p = {.step = 1};
     struct step_result r;
-    return executor_step(x, &p, fill_zero, (void *)(uintptr_t)x->s, &r, e);
+    x->context.is_warm_up = true;
+    enum rc rc = executor_step(x, &p, fill_zero, (void *)(uintptr_t)x->s, &r, e);
+    x->context.is_warm_up = false;
+    return rc;
 }
 
 /* --- state --- */

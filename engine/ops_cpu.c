@@ -365,7 +365,7 @@ static enum rc adamw(const struct run *r)
         .eps = x->eps,
         .clip = clip_factor(x, norm),
         .step = x->step,
-        .skip = !isfinite(norm)};
+        .skip = x->is_warm_up || !isfinite(norm)};
     bool has_copy = r->op->n_args == 6;
     bool is_bf16 = r->type == K_BF16;
     for (int64_t at = first; at < end;) {
