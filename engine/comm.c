@@ -241,6 +241,11 @@ static int member_of(const struct group *grp, int flow_index)
     return flow_index < grp->me ? flow_index : flow_index + 1;
 }
 
+void comm_set_deadline(struct comm *c, double seconds)
+{
+    c->o.deadline_s = seconds;
+}
+
 int comm_rank(const struct comm *c)
 {
     return c->o.rank;

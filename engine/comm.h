@@ -42,6 +42,9 @@ void comm_close(struct comm *c);
 /* From any thread: make every running and later collective fail soon. */
 void comm_abort(struct comm *c);
 
+/* Of the collectives that follow; saving and loading take longer than a step. */
+void comm_set_deadline(struct comm *c, double seconds);
+
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
 /* Members of a group this rank belongs to, and its place among them. */

@@ -1,0 +1,168 @@
+#include "engine/checkpoint_files.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/comm.h"
+
+static const char *const KIND_NAMES[] = {"master", "exp_avg", "exp_avg_sq"};
+
+static void add_piece(const struct schedule *s, int unit, const struct tensor *t,
+    enum state_kind kind, int64_t part_first, struct piece *out)
+{
+    char name[128];
+    const struct unit_layout *u = &s->unit[unit];
+    int64_t first = t->offset > part_first ? t->offset : part_first;
+    int64_t end = t->offset + t->rows * t->cols;
+    end = end < part_first + u->shard_elems ? end : part_first + u->shard_elems;
+    *out = (struct piece){.rows = t->rows,
+        .cols = t->is_vector ? 0 : t->cols,
+        .first = first - t->offset,
+        .count = end - first,
+        .unit = unit,
+        .kind = kind,
+        .unit_first = first};
+    snprintf(out->name, sizeof(out->name), "%s.%s",
+        model_tensor_name(&s->model, unit, t->role, name), KIND_NAMES[kind]);
+}
+
+size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out)
+{
+    size_t n = 0, cap = 0;
+    *out = NULL;
+    for (int kind = 0; kind < STATE_KINDS; kind++)
+        for (int unit = 0; unit < s->n_units; unit++) {
+            const struct unit_layout *u = &s->unit[unit];
+            int64_t part_first = u->shard_elems * shard_rank;
+            for (int i = 0; i < u->n; i++) {
+                const struct tensor *t = &u->tensor[i];
+                if (t->offset >= part_first + u->shard_elems ||
+                    t->offset + t->rows * t->cols <= part_first)
+                    continue;
+                BASE_GROW(*out, cap, n + 1);
+                add_piece(s, unit, t, (enum state_kind)kind, part_first, &(*out)[n++]);
+            }
+        }
+    return n;
+}
+
+char *checkpoint_file_name(char buf[40], int shard_rank)
+{
+    snprintf(buf, 40, "rank-%04d.safetensors", shard_rank);
+    return buf;
+}
+
+char *checkpoint_step_dir(const char *dir, int64_t step, const char *suffix)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "step-%08lld%s", (long long)step, suffix);
+    return path_join(dir, name);
+}
+
+static struct json *shape_of(const struct piece *p)
+{
+    struct json *shape = json_arr();
+    json_push_int(shape, p->rows);
+    if (p->cols > 0)
+        json_push_int(shape, p->cols);
+    return shape;
+}
+
+static void add_extents(const struct schedule *s, int shard_rank, struct json *tensors)
+{
+    struct piece *pieces;
+    size_t n = checkpoint_pieces(s, shard_rank, &pieces);
+    for (size_t i = 0; i < n; i++) {
+        struct json *t = (struct json *)(uintptr_t)json_get(tensors, pieces[i].name);
+        if (!t) {
+            t = json_obj();
+            json_add(t, "shape", shape_of(&pieces[i]));
+            json_add(t, "extents", json_arr());
+            json_add(tensors, pieces[i].name, t);
+        }
+        struct json *extent = json_arr();
+        json_push_int(extent, shard_rank);
+        json_push_int(extent, pieces[i].first);
+        json_push_int(extent, pieces[i].count);
+        json_push((struct json *)(uintptr_t)json_get(t, "extents"), extent);
+    }
+    free(pieces);
+}
+
+struct json *checkpoint_manifest(
+    const struct schedule *s, const struct checkpoint_info *info, const struct file_entry *files)
+{
+    struct json *root = json_obj(), *list = json_arr(), *tensors = json_obj();
+    json_add_str(root, "schema", "checkpoint/1");
+    json_add_int(root, "step", info->step);
+    json_add_int(root, "samples", info->samples);
+    json_add_int(root, "seed", (int64_t)info->seed);
+    json_add(root, "model", model_to_json(&s->model));
+    json_add(root, "strategy", strategy_to_json(&s->strategy));
+    for (int r = 0; r < (int)s->shards; r++) {
+        struct json *f = json_obj();
+        char name[40], hex[HASH128_HEX];
+        hash128_hex(files[r].hash, hex);
+        json_add_str(f, "name", checkpoint_file_name(name, r));
+        json_add_int(f, "bytes", (int64_t)files[r].bytes);
+        json_add_str(f, "xxh128", hex);
+        json_push(list, f);
+        add_extents(s, r, tensors);
+    }
+    json_add(root, "files", list);
+    json_add(root, "tensors", tensors);
+    return root;
+}
+
+/* --- hosts --- */
+
+int checkpoint_hosts(const struct executor *x, const struct checkpoint_options *o)
+{
+    return o->host_of[comm_ranks(executor_comm(x)) - 1] + 1;
+}
+
+int checkpoint_first_rank(const struct checkpoint_options *o, int host)
+{
+    int r = 0;
+    while (o->host_of[r] != host)
+        r++;
+    return r;
+}
+
+int checkpoint_ranks_on(const struct executor *x, const struct checkpoint_options *o, int host)
+{
+    int n = 0;
+    for (int r = 0; r < comm_ranks(executor_comm(x)); r++)
+        n += o->host_of[r] == host;
+    return n;
+}
+
+bool checkpoint_is_host_first(const struct executor *x, const struct checkpoint_options *o)
+{
+    int rank = comm_rank(executor_comm(x));
+    return rank == 0 || o->host_of[rank - 1] != o->host_of[rank];
+}
+
+enum rc checkpoint_agree(struct executor *x, const char *what, enum rc mine, struct err *e)
+{
+    struct comm *c = executor_comm(x);
+    /* sum of flags, and of failing ranks where there is only one */
+    double failed[2] = {mine ? 1 : 0, mine ? comm_rank(c) : 0};
+    struct err lost = ERR_INIT;
+    enum rc rc = comm_sum(c, CHANNEL_COMPUTE, GROUP_WORLD, failed, 2, &lost);
+    if (mine)
+        return mine;
+    if (rc) {
+        *e = lost;
+        return rc;
+    }
+    if (failed[0] < 0.5)
+        return RC_OK;
+    if (failed[0] < 1.5)
+        return err_set(e, RC_FAILED, "%s failed on rank %.0f", what, failed[1]);
+    return err_set(e, RC_FAILED, "%s failed on %.0f ranks", what, failed[0]);
+}

@@ -1,0 +1,423 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "engine/checkpoint_files.h"
+#include "engine/comm.h"
+#include "engine/file_transfer.h"
+#include "engine/safetensors.h"
+
+struct load {
+    struct executor *x;
+    const struct checkpoint_options *o;
+    struct comm *c;
+    int64_t step;
+    char *dir; /* of the step, on this host */
+    struct json *manifest;
+    int n_files;
+    unsigned char *has; /* [rank * n_files + file]: on the rank's host, sound */
+};
+
+/* --- which step --- */
+
+/* Newest complete folder below bound, -1 for none. */
+static int64_t newest_below(const char *dir, int64_t bound)
+{
+    int64_t best = -1;
+    DIR *d = opendir(dir);
+    const struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        char *end;
+        if (strncmp(entry->d_name, "step-", 5) != 0)
+            continue;
+        int64_t step = strtoll(entry->d_name + 5, &end, 10);
+        char *manifest = base_printf("%s/%s/manifest.json", dir, entry->d_name);
+        if (*end == '\0' && step < bound && step > best && file_exists(manifest))
+            best = step;
+        free(manifest);
+    }
+    if (d)
+        closedir(d);
+    return best;
+}
+
+static enum rc largest(struct comm *c, int64_t mine, int64_t *out, int *owner, struct err *e)
+{
+    int n = comm_ranks(c);
+    int64_t *all = base_alloc(sizeof(*all) * (size_t)n);
+    enum rc rc = comm_all_gather(c, CHANNEL_COMPUTE, GROUP_WORLD, &mine, all, sizeof(mine), e);
+    *out = -1;
+    for (int r = 0; r < n && !rc; r++)
+        if (all[r] > *out) {
+            *out = all[r];
+            *owner = r;
+        }
+    free(all);
+    return rc;
+}
+
+/* --- the manifest --- */
+
+static enum rc read_manifest(struct load *l, struct str *text, struct err *e)
+{
+    char *path = path_join(l->dir, "manifest.json");
+    enum rc rc = file_read(text, path, CKPT_MANIFEST_MAX, e);
+    free(path);
+    return rc;
+}
+
+/* The owner's manifest to everybody. */
+static enum rc share_manifest(struct load *l, int owner, struct str *text, struct err *e)
+{
+    int me = comm_rank(l->c);
+    enum rc rc = checkpoint_agree(
+        l->x, "reading the manifest", me == owner ? read_manifest(l, text, e) : RC_OK, e);
+    int64_t len = me == owner ? (int64_t)text->len : -1;
+    int whose = owner;
+    if (!rc)
+        rc = largest(l->c, len, &len, &whose, e);
+    char *buf = base_alloc((size_t)(rc ? 0 : len) + 1);
+    for (int r = 0; r < comm_ranks(l->c) && !rc; r++) {
+        if (r == owner)
+            continue;
+        if (me == owner)
+            rc = comm_exchange(l->c, r, text->p, (size_t)len, -1, NULL, 0, e);
+        else if (me == r)
+            rc = comm_exchange(l->c, -1, NULL, 0, owner, buf, (size_t)len, e);
+    }
+    if (!rc && me != owner)
+        str_addn(text, buf, (size_t)len);
+    free(buf);
+    return rc;
+}
+
+static bool same_model(const struct model *a, const struct model *b)
+{
+    return a->family == b->family && a->layers == b->layers && a->width == b->width &&
+           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+           a->ffn == b->ffn && a->vocab == b->vocab && a->is_tied == b->is_tied &&
+           a->has_qkv_bias == b->has_qkv_bias;
+}
+
+static enum rc parse_manifest(
+    struct load *l, const struct str *text, struct checkpoint_info *info, struct err *e)
+{
+    struct model m;
+    const struct json *files, *tensors;
+    int64_t seed;
+    enum rc rc = json_parse(&l->manifest, str_text(text), text->len, e);
+    if (!rc && strcmp(json_str(l->manifest, "schema", ""), "checkpoint/1") != 0)
+        rc = err_set(e, RC_INVALID, "not a checkpoint/1 manifest");
+    if (!rc)
+        rc = json_need_int(l->manifest, "step", 0, INT64_MAX, &info->step, e);
+    if (!rc)
+        rc = json_need_int(l->manifest, "samples", 0, INT64_MAX, &info->samples, e);
+    if (!rc)
+        rc = json_need_int(l->manifest, "seed", INT64_MIN + 1, INT64_MAX, &seed, e);
+    if (!rc)
+        rc = json_need_arr(l->manifest, "files", &files, e);
+    if (!rc)
+        rc = json_need_obj(l->manifest, "tensors", &tensors, e);
+    if (!rc)
+        rc = model_from_json(&m, json_get(l->manifest, "model"), e);
+    if (!rc && !same_model(&m, &executor_schedule(l->x)->model))
+        rc = err_set(e, RC_INVALID, "it holds model '%s', not the one of the plan", m.name);
+    if (!rc && (json_len(files) == 0 || json_len(files) > CKPT_MAX_FILES))
+        rc = err_set(e, RC_INVALID, "the manifest lists %zu files", json_len(files));
+    if (rc)
+        return err_in(e, "checkpoint of step %" PRId64, l->step);
+    info->seed = (uint64_t)seed;
+    l->n_files = (int)json_len(files);
+    return RC_OK;
+}
+
+/* --- which files are where --- */
+
+static const struct json *file_at(const struct load *l, int f)
+{
+    return json_at(json_get(l->manifest, "files"), (size_t)f);
+}
+
+/* Names come from a file: only the form we write is followed. */
+static bool is_our_name(const char *name, int f)
+{
+    char want[40];
+    return strcmp(name, checkpoint_file_name(want, f)) == 0;
+}
+
+static bool hash_agrees(const char *path, const char *want)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    struct hash_stream *h = hash_stream_new();
+    char *buf = base_alloc(1 << 20), hex[HASH128_HEX];
+    ssize_t n;
+    while ((n = read(fd, buf, 1 << 20)) > 0)
+        hash_stream_add(h, buf, (size_t)n);
+    hash128_hex(hash_stream_end(h), hex);
+    hash_stream_free(h);
+    free(buf);
+    close(fd);
+    return n == 0 && strcmp(hex, want) == 0;
+}
+
+static bool is_sound(const struct load *l, int f)
+{
+    const struct json *file = file_at(l, f);
+    const char *name = json_str(file, "name", "");
+    if (!is_our_name(name, f))
+        return false;
+    char *path = path_join(l->dir, name);
+    bool is_good = file_size(path) == json_int(file, "bytes", -2) &&
+                   hash_agrees(path, json_str(file, "xxh128", ""));
+    free(path);
+    return is_good;
+}
+
+static enum rc take_stock(struct load *l, struct err *e)
+{
+    size_t n = (size_t)l->n_files;
+    l->has = base_calloc((size_t)comm_ranks(l->c), n);
+    unsigned char *mine = base_calloc(1, n);
+    for (int f = 0; f < l->n_files && checkpoint_is_host_first(l->x, l->o); f++)
+        mine[f] = is_sound(l, f);
+    enum rc rc = comm_all_gather(l->c, CHANNEL_COMPUTE, GROUP_WORLD, mine, l->has, n, e);
+    free(mine);
+    return rc;
+}
+
+static int holder_of(const struct load *l, int f)
+{
+    for (int r = 0; r < comm_ranks(l->c); r++)
+        if (l->has[r * l->n_files + f])
+            return r;
+    return -1;
+}
+
+static int missing_file(const struct load *l)
+{
+    for (int f = 0; f < l->n_files; f++)
+        if (holder_of(l, f) < 0)
+            return f;
+    return -1;
+}
+
+/* --- what a rank needs --- */
+
+typedef enum rc extent_fn(void *arg, const struct piece *p, int file, int64_t entry_offset,
+    int64_t piece_offset, int64_t count, struct err *e);
+
+/* Call fn for every overlap of the piece with a stored extent; all of the piece must be stored. */
+static enum rc each_extent(
+    const struct load *l, const struct piece *p, extent_fn *fn, void *arg, struct err *e)
+{
+    const struct json *extents =
+        json_get(json_get(json_get(l->manifest, "tensors"), p->name), "extents");
+    int64_t covered = 0;
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < json_len(extents) && !rc; i++) {
+        const struct json *x = json_at(extents, i);
+        int64_t file = json_as_int(json_at(x, 0), -1), first = json_as_int(json_at(x, 1), -1);
+        int64_t count = json_as_int(json_at(x, 2), -1);
+        if (file < 0 || file >= l->n_files || first < 0 || count < 1 || first > INT64_MAX - count)
+            return err_set(e, RC_INVALID, "the manifest has an absurd extent for '%s'", p->name);
+        int64_t from = first > p->first ? first : p->first;
+        int64_t end = first + count < p->first + p->count ? first + count : p->first + p->count;
+        if (from >= end)
+            continue;
+        covered += end - from;
+        rc = fn(arg, p, (int)file, from - first, from - p->first, end - from, e);
+    }
+    if (!rc && covered != p->count)
+        rc = err_set(e, RC_INVALID,
+            "the checkpoint holds %" PRId64 " of %" PRId64 " elements needed of '%s'", covered,
+            p->count, p->name);
+    return rc;
+}
+
+static enum rc mark(void *arg, const struct piece *p, int file, int64_t entry_offset,
+    int64_t piece_offset, int64_t count, struct err *e)
+{
+    unsigned char *needed = arg;
+    needed[file] = 1;
+    return RC_OK;
+}
+
+/* needed[f] for all ranks of a host together. */
+static enum rc host_needs(const struct load *l, int host, unsigned char *needed, struct err *e)
+{
+    const struct schedule *s = executor_schedule(l->x);
+    enum rc rc = RC_OK;
+    memset(needed, 0, (size_t)l->n_files);
+    for (int r = 0; r < comm_ranks(l->c) && !rc; r++) {
+        if (l->o->host_of[r] != host)
+            continue;
+        struct piece *pieces;
+        size_t n = checkpoint_pieces(s, r % (int)s->shards, &pieces);
+        for (size_t i = 0; i < n && !rc; i++)
+            rc = each_extent(l, &pieces[i], mark, needed, e);
+        free(pieces);
+    }
+    return rc;
+}
+
+static enum rc bring_file(struct load *l, int f, int receiver, struct err *e)
+{
+    int me = comm_rank(l->c), holder = holder_of(l, f);
+    uint64_t bytes = (uint64_t)json_int(file_at(l, f), "bytes", 0);
+    struct transfer t = {.to = -1, .from = -1, .dir = l->dir};
+    if (me == holder) {
+        t.to = receiver;
+        t.send = bytes;
+        checkpoint_file_name(t.send_name, f);
+    } else if (me == receiver) {
+        t.from = holder;
+        t.recv = bytes;
+        checkpoint_file_name(t.recv_name, f);
+    }
+    return transfer_files(l->c, &t, e);
+}
+
+static enum rc bring_missing(struct load *l, struct err *e)
+{
+    unsigned char *needed = base_alloc((size_t)l->n_files);
+    enum rc rc = checkpoint_is_host_first(l->x, l->o) ? dir_make(l->dir, 0755, e) : RC_OK;
+    rc = checkpoint_agree(l->x, "loading the checkpoint", rc, e);
+    for (int host = 0; host < checkpoint_hosts(l->x, l->o) && !rc; host++) {
+        int first = checkpoint_first_rank(l->o, host);
+        rc = host_needs(l, host, needed, e);
+        for (int f = 0; f < l->n_files && !rc; f++)
+            if (needed[f] && !l->has[first * l->n_files + f])
+                rc = bring_file(l, f, first, e);
+    }
+    free(needed);
+    return checkpoint_agree(l->x, "loading the checkpoint", rc, e);
+}
+
+/* --- reading --- */
+
+struct reading {
+    struct load *l;
+    struct st_reader **reader; /* by file, opened when first needed */
+    float *target;             /* of the piece being read */
+};
+
+static enum rc read_extent(void *arg, const struct piece *p, int file, int64_t entry_offset,
+    int64_t piece_offset, int64_t count, struct err *e)
+{
+    struct reading *r = arg;
+    if (!r->reader[file]) {
+        char name[40];
+        char *path = path_join(r->l->dir, checkpoint_file_name(name, file));
+        enum rc rc = st_open(&r->reader[file], path, e);
+        free(path);
+        if (rc)
+            return rc;
+    }
+    const struct st_tensor *t = st_find(r->reader[file], p->name);
+    if (!t || strcmp(t->dtype, "F32") != 0)
+        return err_set(e, RC_INVALID, "checkpoint file %d lacks '%s' in F32", file, p->name);
+    return st_read(r->reader[file], t, (uint64_t)entry_offset * sizeof(float),
+        r->target + piece_offset, (size_t)count * sizeof(float), e);
+}
+
+static enum rc read_state(struct load *l, struct err *e)
+{
+    const struct schedule *s = executor_schedule(l->x);
+    struct reading r = {.l = l};
+    r.reader = base_calloc((size_t)l->n_files, sizeof(struct st_reader *));
+    struct piece *pieces;
+    size_t n = checkpoint_pieces(s, comm_group_rank(l->c, GROUP_SHARD), &pieces);
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < n && !rc; i++) {
+        struct state_view v = executor_state(l->x, pieces[i].unit, pieces[i].kind);
+        r.target = v.data + (pieces[i].unit_first - v.first);
+        rc = each_extent(l, &pieces[i], read_extent, &r, e);
+    }
+    for (int f = 0; f < l->n_files; f++)
+        st_close(r.reader[f]);
+    free(r.reader);
+    free(pieces);
+    return checkpoint_agree(l->x, "loading the checkpoint", rc, e);
+}
+
+/* --- all of it --- */
+
+/* RC_NOT_FOUND: a file of this step is nowhere sound; an older step may do. */
+static enum rc load_step(struct load *l, int owner, struct checkpoint_info *info, struct err *e)
+{
+    struct str text = STR_INIT;
+    enum rc rc = share_manifest(l, owner, &text, e);
+    if (!rc)
+        rc = parse_manifest(l, &text, info, e);
+    if (!rc)
+        rc = take_stock(l, e);
+    int missing = rc ? -1 : missing_file(l);
+    if (!rc && missing >= 0)
+        rc = err_set(e, RC_NOT_FOUND,
+            "checkpoint of step %" PRId64 ": file '%s' is missing or damaged on every host",
+            l->step, json_str(file_at(l, missing), "name", "?"));
+    if (!rc)
+        rc = bring_missing(l, e);
+    if (!rc)
+        rc = read_state(l, e);
+    if (!rc)
+        rc = executor_publish(l->x, e);
+    str_release(&text);
+    return rc;
+}
+
+static enum rc try_step(struct load *l, int owner, struct checkpoint_info *info, struct err *e)
+{
+    l->dir = checkpoint_step_dir(l->o->dir, l->step, "");
+    enum rc rc = load_step(l, owner, info, e);
+    free(l->dir);
+    free(l->has);
+    json_free(l->manifest);
+    l->dir = NULL;
+    l->has = NULL;
+    l->manifest = NULL;
+    return rc;
+}
+
+enum rc checkpoint_load(struct executor *x, const struct checkpoint_options *o, int64_t step,
+    struct checkpoint_info *info, struct err *e)
+{
+    struct load l = {.x = x, .o = o, .c = executor_comm(x)};
+    int64_t bound = step >= 0 ? step + 1 : INT64_MAX;
+    struct err last = ERR_INIT;
+    for (;;) {
+        int64_t mine = checkpoint_is_host_first(x, o) ? newest_below(o->dir, bound) : -1;
+        int owner = 0;
+        enum rc rc = largest(l.c, mine, &l.step, &owner, e);
+        if (rc)
+            return rc;
+        if (l.step < 0 || (step >= 0 && l.step != step))
+            break;
+        rc = try_step(&l, owner, info, &last);
+        if (rc == RC_OK)
+            return RC_OK;
+        if (rc != RC_NOT_FOUND || step >= 0) {
+            *e = last;
+            return rc;
+        }
+        bound = l.step;
+    }
+    info->step = -1;
+    if (step >= 0)
+        return err_set(e, RC_NOT_FOUND, "no host has a checkpoint of step %" PRId64, step);
+    if (last.code) {
+        *e = last;
+        return last.code;
+    }
+    return RC_OK;
+}
