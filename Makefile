@@ -49,7 +49,7 @@ march_base :=
 KERNEL_VARIANT_SRC := $(wildcard kernels/*_cpu.c)
 KERNEL_VARIANT_OBJ := $(foreach v,$(VARIANTS),$(patsubst kernels/%.c,$(BUILD)/obj/kernels/%.$(v).o,$(KERNEL_VARIANT_SRC)))
 
-objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out %_cpu.c cli/main.c engine/engine_main.c,$(call src,$(1)))) \
+objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out kernels/%_cpu.c cli/main.c engine/engine_main.c,$(call src,$(1)))) \
        $(if $(filter kernels,$(1)),$(KERNEL_VARIANT_OBJ)) \
        $(if $(wildcard $(1)/facts/*),$(BUILD)/obj/$(1)/facts.o)
 lib = $(BUILD)/lib/$(subst /,_,$(1)).a
@@ -145,12 +145,13 @@ UNIT_EXTRA_tui := -lssh2 -lncursesw -ltinfo
 UNIT_FOLDERS := $(foreach f,base inventory planner run kernels engine launcher cli tui,$(if $(wildcard tests/unit/$(f)/*.c),$(f)))
 UNIT_BINS := $(foreach f,$(UNIT_FOLDERS),$(BUILD)/tests/unit_$(f))
 
-# every file tests/unit/FOLDER/NAME.c defines int test_NAME(void)
+# every file tests/unit/FOLDER/NAME.c defines int test_NAME(void), apart from helpers lib_*.c
+tests_of = $(filter-out lib_%,$(basename $(notdir $(wildcard tests/unit/$(1)/*.c))))
 $(BUILD)/gen/unit_%_main.c: $$(wildcard tests/unit/$$*/*.c)
 	@mkdir -p $(@D)
-	@{ for n in $(basename $(notdir $(wildcard tests/unit/$*/*.c))); do echo "int test_$$n(void);"; done; \
+	@{ for n in $(call tests_of,$*); do echo "int test_$$n(void);"; done; \
 	   echo 'int main(void) { int bad = 0;'; \
-	   for n in $(basename $(notdir $(wildcard tests/unit/$*/*.c))); do echo "bad += test_$$n();"; done; \
+	   for n in $(call tests_of,$*); do echo "bad += test_$$n();"; done; \
 	   echo 'return bad != 0; }'; } > $@
 
 define unit_rule
@@ -161,7 +162,7 @@ endef
 $(foreach f,$(UNIT_FOLDERS),$(eval $(call unit_rule,$(f))))
 $(BUILD)/obj/tests/%.o: tests/%.c | $(TEST_DEPS_STAMP)
 	@mkdir -p $(@D); echo '  CC   $<'
-	@$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-missing-prototypes -c -o $@ $<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-missing-prototypes -I$(dir $<) -c -o $@ $<
 
 unit: $(UNIT_BINS)
 	@BUILD=$(BUILD) tests/run $(UNIT_BINS)

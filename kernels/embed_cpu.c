@@ -33,19 +33,21 @@ void K_NAME(k_embed_fwd)(struct pool *p, const struct k_embed_fwd *a)
 
 enum { COLUMNS = 64 };
 
+K_INLINE void add_row(float *restrict row, const void *dx, const int64_t n, enum k_type type)
+{
+    for (int64_t i = 0; i < n; i++)
+        row[i] += k_load(type, dx, i);
+}
+
 K_INLINE void scatter_columns(
     const struct k_embed_bwd *a, int64_t col, const int64_t n, enum k_type type)
 {
     for (int64_t t = 0; t < a->tokens; t++) {
         const void *dx = k_at(type, a->dx, t * a->width + col);
-        float *restrict token = a->dwte + (int64_t)a->ids[t] * a->width + col;
-        for (int64_t i = 0; i < n; i++)
-            token[i] += k_load(type, dx, i);
-        if (!a->dwpe)
-            continue;
-        float *restrict position = a->dwpe + t % a->seq * a->width + col;
-        for (int64_t i = 0; i < n; i++)
-            position[i] += k_load(type, dx, i);
+        if (a->dwte)
+            add_row(a->dwte + (int64_t)a->ids[t] * a->width + col, dx, n, type);
+        if (a->dwpe)
+            add_row(a->dwpe + t % a->seq * a->width + col, dx, n, type);
     }
 }
 
@@ -60,11 +62,10 @@ static void embed_bwd(void *arg, int64_t first, int64_t last)
     const struct k_embed_bwd *a = arg;
     for (int64_t i = first; i < last; i++) {
         int64_t col = i * COLUMNS, n = k_min(COLUMNS, a->width - col);
-        if (!a->accumulate) {
+        if (!a->accumulate && a->dwte)
             zero_columns(a->dwte, a->vocab, a->width, col, n);
-            if (a->dwpe)
-                zero_columns(a->dwpe, a->positions, a->width, col, n);
-        }
+        if (!a->accumulate && a->dwpe)
+            zero_columns(a->dwpe, a->positions, a->width, col, n);
         K_BY_TYPE(a->type, scatter_columns, a, col, n);
     }
 }

@@ -51,9 +51,9 @@ struct k_embed_bwd {
     int64_t vocab, positions; /* rows of dwte and dwpe, for zeroing */
     bool accumulate;          /* false: dwte and dwpe are zeroed first */
     const void *dx;
-    const int32_t *ids;
-    float *dwte;
-    float *dwpe; /* or NULL */
+    const int32_t *ids; /* may be NULL when dwte is */
+    float *dwte;        /* or NULL */
+    float *dwpe;        /* or NULL */
 };
 
 /* Rows of width; RMSNorm y = w x rstd, LayerNorm y = w (x - mean) rstd + b. */

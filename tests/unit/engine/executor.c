@@ -1,0 +1,302 @@
+/* What a step computes must not depend on how it is sharded, placed or timed; what it executes must
+ * be what was planned. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/comm.h"
+#include "engine/init.h"
+#include "engine/poison.h"
+#include "kernels/kernels.h"
+#include "lib_ranks.h"
+
+/* Masters of the whole model after some steps, gathered on rank 0, without the padding that depends
+ * on the number of shards. */
+struct outcome {
+    int64_t steps;
+    float *state; /* units one after another */
+    size_t elems;
+    double loss[8];
+};
+
+static void train_and_collect(struct rank *r)
+{
+    struct outcome *o = r->arg;
+    struct err e = ERR_INIT;
+    ranks_check(executor_warm_up(r->x, &e), &e);
+    ranks_check(init_state(r->x, 42, &e), &e);
+    ranks_train(r, 1, o->steps, o->loss);
+    size_t at = 0;
+    for (int u = 0; u < r->schedule->n_units; u++) {
+        struct state_view v = executor_state(r->x, u, STATE_MASTER);
+        size_t bytes = (size_t)v.count * sizeof(float);
+        float *full = malloc((size_t)r->schedule->unit[u].elems * sizeof(float));
+        ranks_check(
+            comm_all_gather(r->comm, CHANNEL_COMPUTE, GROUP_SHARD, v.data, full, bytes, &e), &e);
+        const struct unit_layout *l = &r->schedule->unit[u];
+        const struct tensor *last = &l->tensor[l->n - 1];
+        size_t used = (size_t)(last->offset + last->rows * last->cols);
+        if (r->rank == 0) {
+            o->state = realloc(o->state, (at + used) * sizeof(float));
+            memcpy(o->state + at, full, used * sizeof(float));
+        }
+        at += used;
+        free(full);
+    }
+    if (r->rank == 0)
+        o->elems = at;
+}
+
+static struct strategy base(enum strategy_kind kind, int64_t ranks, int64_t accum)
+{
+    struct strategy s = strategy_default(kind, ranks, ranks);
+    s.seq = 24;
+    s.micro_batch = 1;
+    s.grad_accum = accum;
+    s.precision = PRECISION_FP32;
+    return s;
+}
+
+static struct outcome outcome_of(const char *model, struct strategy s, int threads)
+{
+    struct outcome o = {.steps = 3};
+    struct rank_options ro = {
+        .model = model, .strategy = s, .threads = threads, .is_poisoning = POISON_WORKS};
+    ranks_run(&ro, train_and_collect, &o);
+    return o;
+}
+
+static void assert_same_bits(const struct outcome *a, struct outcome b, const char *what)
+{
+    if (a->elems != b.elems || memcmp(a->state, b.state, a->elems * sizeof(float)) != 0)
+        fail_msg("%s changed the bits", what);
+    for (int i = 0; i < 3; i++)
+        if (memcmp(&a->loss[i], &b.loss[i], sizeof(double)) != 0)
+            fail_msg("%s changed the loss", what);
+    free(b.state);
+}
+
+static void assert_close(const struct outcome *a, struct outcome b, double limit, const char *what)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < a->elems && i < b.elems; i++) {
+        difference += pow((double)a->state[i] - (double)b.state[i], 2);
+        norm += pow((double)a->state[i], 2);
+    }
+    if (!(sqrt(difference / norm) <= limit))
+        fail_msg("%s: relative difference %g", what, sqrt(difference / norm));
+    free(b.state);
+}
+
+static const char *const MODELS[] = {"tiny-llama", "tiny-gpt2"};
+
+static void all_strategies_give_the_same_bits_without_accumulation(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        struct outcome ddp = outcome_of(MODELS[m], base(STRATEGY_DDP, 3, 1), 1);
+        for (int k = STRATEGY_ZERO1; k <= STRATEGY_ZERO3; k++)
+            assert_same_bits(&ddp, outcome_of(MODELS[m], base((enum strategy_kind)k, 3, 1), 1),
+                strategy_kind_name((enum strategy_kind)k));
+        free(ddp.state);
+    }
+}
+
+static void with_accumulation_ddp_equals_zero1_and_zero2_equals_zero3(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        struct outcome a = outcome_of(MODELS[m], base(STRATEGY_DDP, 2, 3), 1);
+        assert_same_bits(&a, outcome_of(MODELS[m], base(STRATEGY_ZERO1, 2, 3), 1), "zero1");
+        struct outcome b = outcome_of(MODELS[m], base(STRATEGY_ZERO2, 2, 3), 1);
+        assert_same_bits(&b, outcome_of(MODELS[m], base(STRATEGY_ZERO3, 2, 3), 1), "zero3");
+        assert_close(&a, b, 1e-5, "the two classes");
+        free(a.state);
+    }
+}
+
+static void placement_and_timing_never_change_the_bits(void **state)
+{
+    (void)state;
+    struct outcome want = outcome_of("tiny-llama", base(STRATEGY_ZERO3, 2, 2), 1);
+    struct strategy s = base(STRATEGY_ZERO3, 2, 2);
+    s.recompute = RECOMPUTE_FULL;
+    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "full recompute");
+    s.recompute = RECOMPUTE_SELECTIVE;
+    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "selective recompute");
+    s = base(STRATEGY_ZERO3, 2, 2);
+    s.offload = OFFLOAD_OPTIMIZER;
+    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "offload");
+    s = base(STRATEGY_ZERO3, 2, 2);
+    s.prefetch = 3;
+    s.reshard_after_forward = false;
+    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "prefetch");
+    assert_same_bits(&want, outcome_of("tiny-llama", base(STRATEGY_ZERO3, 2, 2), 3), "threads");
+    free(want.state);
+}
+
+static void hsdp_and_other_world_sizes_stay_within_rounding(void **state)
+{
+    (void)state;
+    struct outcome one = outcome_of("tiny-llama", base(STRATEGY_DDP, 1, 4), 1);
+    struct strategy s = base(STRATEGY_HSDP, 4, 1);
+    s.shard_degree = 2;
+    assert_close(&one, outcome_of("tiny-llama", s, 1), 1e-5, "hsdp on 4 ranks");
+    assert_close(&one, outcome_of("tiny-llama", base(STRATEGY_ZERO3, 4, 1), 1), 1e-5, "4 ranks");
+    assert_close(&one, outcome_of("tiny-llama", base(STRATEGY_ZERO2, 2, 2), 1), 1e-5, "2 ranks");
+    free(one.state);
+}
+
+static void bf16_with_fp32_master_follows_fp32(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        struct outcome want = outcome_of(MODELS[m], base(STRATEGY_DDP, 2, 1), 1);
+        struct strategy s = base(STRATEGY_ZERO3, 2, 1);
+        s.precision = PRECISION_BF16;
+        struct outcome got = outcome_of(MODELS[m], s, 1);
+        for (int i = 0; i < 3; i++)
+            assert_true(fabs(got.loss[i] - want.loss[i]) < 0.02 * want.loss[i]);
+        s.kind = STRATEGY_DDP;
+        s.shard_degree = 1;
+        assert_same_bits(&got, outcome_of(MODELS[m], s, 1), "sharding in bf16");
+        free(got.state);
+        free(want.state);
+    }
+}
+
+/* --- executed = planned --- */
+
+static void train_two_steps(struct rank *r)
+{
+    struct err e = ERR_INIT;
+    ranks_check(init_state(r->x, 1, &e), &e);
+    ranks_train(r, 1, 2, NULL);
+}
+
+static int32_t traced_op(const char *line)
+{
+    const char *p = strstr(line, "\"op\":");
+    return p ? (int32_t)strtol(p + 5, NULL, 10) : -1;
+}
+
+static void the_executed_operations_are_the_planned_list(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t len = 0;
+    struct rank_options o = {.model = "tiny-llama", .strategy = base(STRATEGY_ZERO3, 2, 4)};
+    o.trace = open_memstream(&text, &len);
+    ranks_run(&o, train_two_steps, NULL);
+    fclose(o.trace);
+    struct err e = ERR_INIT;
+    struct model m;
+    struct schedule *s;
+    ranks_check(model_find(&m, "tiny-llama", &e), &e);
+    ranks_check(schedule_make(&s, &m, &o.strategy, &e), &e);
+    const char *line = text;
+    for (int step = 0; step < 2; step++)
+        for (int k = 0; k < s->n_sections; k++)
+            for (int64_t r = 0; r < s->section[k].repeat; r++)
+                for (int32_t i = 0; i < s->section[k].n_ops; i++) {
+                    int32_t op = traced_op(line);
+                    assert_int_equal(op, s->section[k].first_op + i);
+                    assert_non_null(strstr(line, op_kind_name((enum op_kind)s->ops[op].kind)));
+                    line = strchr(line, '\n') + 1;
+                }
+    assert_int_equal(*line, '\0');
+    schedule_free(s);
+    free(text);
+}
+
+struct cap {
+    int64_t bytes;
+    enum rc rc;
+    struct err e;
+};
+
+static void open_capped(struct rank *r)
+{
+    struct cap *c = r->arg;
+    struct executor_options xo = {.device = &device_cpu,
+        .device_options = {.threads = 1,
+            .slab_cap_bytes = r->schedule->slab_bytes[MEMORY_DEVICE] + c->bytes},
+        .kernels = kernels_best(),
+        .comm = r->comm};
+    struct executor *x = NULL;
+    c->rc = executor_open(&x, r->schedule, &xo, &c->e);
+    if (x) {
+        struct err e = ERR_INIT;
+        struct rank again = *r;
+        again.x = x;
+        ranks_check(init_state(x, 1, &e), &e);
+        ranks_train(&again, 1, 1, NULL);
+    }
+    executor_close(x);
+}
+
+static void a_slab_one_page_smaller_fails_and_the_planned_one_runs(void **state)
+{
+    (void)state;
+    struct rank_options o = {.model = "tiny-llama", .strategy = base(STRATEGY_DDP, 1, 1)};
+    struct cap exact = {.bytes = 0}, smaller = {.bytes = -SLAB_PAGE};
+    ranks_run(&o, open_capped, &exact);
+    assert_int_equal(exact.rc, RC_OK);
+    ranks_run(&o, open_capped, &smaller);
+    assert_int_equal(smaller.rc, RC_LIMIT);
+    assert_non_null(strstr(smaller.e.msg, "4096 too few"));
+}
+
+#if POISON_WORKS
+static void train_with_a_lie(struct rank *r)
+{
+    struct err e = ERR_INIT;
+    for (int32_t i = 0; i < r->schedule->n_ops; i++)
+        if (r->schedule->ops[i].kind == OP_SWIGLU_FWD)
+            r->schedule->ops[i].arg[0].bytes /= 2;
+    ranks_check(init_state(r->x, 1, &e), &e);
+    ranks_train(r, 1, 1, NULL);
+}
+
+static void touching_what_was_not_declared_is_caught(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        freopen("/dev/null", "w", stderr);
+        struct rank_options o = {
+            .model = "tiny-llama", .strategy = base(STRATEGY_DDP, 1, 1), .is_poisoning = true};
+        ranks_run(&o, train_with_a_lie, NULL);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+#endif
+
+int test_executor(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_strategies_give_the_same_bits_without_accumulation),
+        cmocka_unit_test(with_accumulation_ddp_equals_zero1_and_zero2_equals_zero3),
+        cmocka_unit_test(placement_and_timing_never_change_the_bits),
+        cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
+        cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
+        cmocka_unit_test(the_executed_operations_are_the_planned_list),
+        cmocka_unit_test(a_slab_one_page_smaller_fails_and_the_planned_one_runs),
+#if POISON_WORKS
+        cmocka_unit_test(touching_what_was_not_declared_is_caught),
+#endif
+    };
+    return cmocka_run_group_tests_name("engine/executor", tests, NULL, NULL);
+}

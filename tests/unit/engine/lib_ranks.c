@@ -1,0 +1,137 @@
+#include "lib_ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/comm.h"
+#include "engine/random.h"
+#include "kernels/kernels.h"
+
+struct start {
+    const struct rank_options *o;
+    struct comm_options comm;
+    struct rank r;
+    void (*fn)(struct rank *r);
+};
+
+/* cmocka's fail is for the test's own thread only; a rank that fails ends the whole program. */
+void ranks_check(enum rc rc, const struct err *e)
+{
+    if (!rc)
+        return;
+    fprintf(stderr, "rank failed: %s\n", e->msg);
+    abort();
+}
+
+static void *rank_main(void *arg)
+{
+    struct start *s = arg;
+    struct err e = ERR_INIT;
+    ranks_check(comm_open(&s->r.comm, &s->comm, &e), &e);
+    struct executor_options xo = {.device = &device_cpu,
+        .device_options = {.threads = s->o->threads ? s->o->threads : 1,
+            .is_poisoning = s->o->is_poisoning},
+        .kernels = s->comm.kernels,
+        .comm = s->r.comm,
+        .trace = s->r.rank == 0 ? s->o->trace : NULL};
+    ranks_check(executor_open(&s->r.x, s->r.schedule, &xo, &e), &e);
+    s->fn(&s->r);
+    executor_close(s->r.x);
+    comm_close(s->r.comm);
+    return NULL;
+}
+
+static struct schedule *make_schedule(const struct rank_options *o)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    struct schedule *s;
+    if (o->model)
+        ranks_check(model_find(&m, o->model, &e), &e);
+    else
+        m = *o->config;
+    ranks_check(schedule_make(&s, &m, &o->strategy, &e), &e);
+    return s;
+}
+
+void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *arg)
+{
+    int n = (int)o->strategy.ranks;
+    struct schedule *schedule = make_schedule(o);
+    struct start *start = calloc((size_t)n, sizeof(*start));
+    pthread_t *thread = calloc((size_t)n, sizeof(*thread));
+    const char **peers = calloc((size_t)n, sizeof(*peers));
+    char(*names)[32] = calloc((size_t)n, sizeof(*names));
+    struct err e = ERR_INIT;
+    for (int i = 0; i < n; i++) {
+        int port = 0;
+        start[i] = (struct start){
+            .o = o, .fn = fn, .r = {.rank = i, .ranks = n, .schedule = schedule, .arg = arg}};
+        start[i].comm = (struct comm_options){.rank = i,
+            .ranks = n,
+            .shard_degree = (int)schedule->shards,
+            .peers = peers,
+            .token = {1, 2, 3},
+            .connect_deadline_s = 20,
+            .deadline_s = o->deadline_s > 0 ? o->deadline_s : 60,
+            .kernels = kernels_best()};
+        ranks_check(comm_listen(&start[i].comm.listen_fd, &port, &e), &e);
+        snprintf(names[i], sizeof(names[i]), "127.0.0.1:%d", port);
+        peers[i] = names[i];
+    }
+    for (int i = 0; i < n; i++)
+        pthread_create(&thread[i], NULL, rank_main, &start[i]);
+    for (int i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+    free(names);
+    free(peers);
+    free(thread);
+    free(start);
+    schedule_free(schedule);
+}
+
+enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    const struct batch *b = arg;
+    const struct strategy *s = &b->r->schedule->strategy;
+    int64_t vocab = b->r->schedule->model.vocab;
+    int64_t global = s->ranks * s->grad_accum * s->micro_batch;
+    for (int64_t i = 0; i < s->micro_batch; i++) {
+        int64_t sample = b->step * global + (micro * s->ranks + b->r->rank) * s->micro_batch + i;
+        for (int64_t t = 0; t < s->seq; t++) {
+            uint64_t at = (uint64_t)(sample * (s->seq + 1) + t);
+            tokens[i * s->seq + t] = (int32_t)(random_bits(7, at) % (uint64_t)vocab);
+            targets[i * s->seq + t] = (int32_t)(random_bits(7, at + 1) % (uint64_t)vocab);
+        }
+    }
+    return RC_OK;
+}
+
+void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses)
+{
+    const struct strategy *s = &r->schedule->strategy;
+    struct err e = ERR_INIT;
+    for (int64_t i = 0; i < n; i++) {
+        struct batch b = {r, first + i};
+        struct step_params p = {.step = first + i,
+            .lr = 1e-3,
+            .beta1 = 0.9,
+            .beta2 = 0.95,
+            .eps = 1e-8,
+            .weight_decay = 0.1,
+            .clip_norm = 1.0,
+            .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
+        struct step_result out;
+        ranks_check(executor_step(r->x, &p, batch_fill, &b, &out, &e), &e);
+        if (losses && r->rank == 0)
+            losses[i] = out.loss;
+    }
+}

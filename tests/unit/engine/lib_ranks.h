@@ -1,0 +1,43 @@
+/* Ranks as threads of one process, connected over loopback: what engine tests run on. */
+#ifndef TESTS_LIB_RANKS_H
+#define TESTS_LIB_RANKS_H
+
+#include "engine/executor.h"
+#include "planner/schedule.h"
+
+struct rank {
+    int rank, ranks;
+    struct schedule *schedule;
+    struct comm *comm;
+    struct executor *x;
+    void *arg;
+};
+
+/* Run fn on s->ranks threads, each with an executor of the schedule; fails the test on errors of
+ * set-up. threads: of the compute lane. */
+struct rank_options {
+    const char *model; /* preset, or NULL: use config */
+    const struct model *config;
+    struct strategy strategy;
+    int threads;
+    bool is_poisoning;
+    FILE *trace; /* of rank 0 */
+    double deadline_s;
+};
+void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *arg);
+
+/* fail_msg from any rank's thread, with the sentence. */
+void ranks_check(enum rc rc, const struct err *e);
+
+/* Deterministic batch that depends on the global sample position alone: all sharings of a global
+ * batch see the same tokens. */
+struct batch {
+    const struct rank *r;
+    int64_t step;
+};
+enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e);
+
+/* n steps of AdamW with fixed constants; losses may be NULL. Starts at step first (from 1). */
+void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses);
+
+#endif
