@@ -7,14 +7,18 @@
 #include "tui/mailbox.h"
 #include "tui/term.h"
 #include "tui/ui.h"
+#include "tui/work.h"
 
 /* Results of workers are drawn at most this often; an answer to a key is drawn at once. */
 static const double FRAME_S = 0.1;
+/* While something is on its way its elapsed time moves on. */
+static const double TICK_S = 0.25;
 static const double REPAINT_S = 60; /* whatever wrote over the screen is gone by then */
 
 struct app {
     struct term *term;
     struct mailbox *mailbox;
+    struct work *work;
     struct ui ui;
     struct grid grid;
     bool is_dirty, is_urgent; /* something to draw; it answers a key */
@@ -69,8 +73,9 @@ static void draw(struct app *a)
 static int wait_ms(const struct app *a)
 {
     int ms = term_timeout_ms(a->term);
-    if (a->is_dirty) {
-        double left_s = a->last_frame_s + FRAME_S - clock_now_s();
+    if (a->is_dirty || ui_is_busy(&a->ui)) {
+        double rest_s = a->is_dirty ? FRAME_S : TICK_S;
+        double left_s = a->last_frame_s + rest_s - clock_now_s();
         int frame_ms = left_s > 0 ? (int)(left_s * 1000) + 1 : 0;
         ms = ms < 0 || frame_ms < ms ? frame_ms : ms;
     }
@@ -86,6 +91,11 @@ static void turn(struct app *a)
     a->ui.now_s = clock_wall_s();
     take_signals(a);
     take_keys(a); /* always: curses may hold keys that poll cannot see */
+    work_start(a->work, &a->ui);
+    if (work_collect(a->work, &a->ui))
+        a->is_dirty = true;
+    if (ui_is_busy(&a->ui) && clock_now_s() >= a->last_frame_s + TICK_S)
+        a->is_dirty = true;
     bool is_due = a->is_urgent || clock_now_s() >= a->last_frame_s + FRAME_S;
     if (a->is_dirty && is_due && !a->ui.is_leaving)
         draw(a);
@@ -94,9 +104,13 @@ static void turn(struct app *a)
 void app_run(struct term *t, const struct tui_options *o)
 {
     struct app a = {.term = t, .mailbox = mailbox_new()};
+    a.work = work_new(a.mailbox);
     ui_init(&a.ui);
     a.ui.is_read_only = o->is_read_only;
+    a.ui.offers_path = o->offers_path;
+    a.ui.has_here = o->has_here;
     a.ui.now_s = clock_wall_s();
+    work_start(a.work, &a.ui);
     grid_init(&a.grid, term_glyphs(t));
     a.last_full_s = clock_now_s();
     draw(&a);
@@ -104,5 +118,6 @@ void app_run(struct term *t, const struct tui_options *o)
         turn(&a);
     ui_release(&a.ui);
     grid_release(&a.grid);
-    mailbox_free(a.mailbox);
+    if (work_free(a.work))
+        mailbox_free(a.mailbox);
 }

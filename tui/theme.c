@@ -29,6 +29,11 @@ static const struct {
 
 struct look theme_look(enum role role, enum color_level level)
 {
+    if (role >= ROLE_BAR_1) {
+        struct look bar = theme_look(theme_part(role - ROLE_BAR_1), level);
+        bar.is_reverse = true;
+        return bar;
+    }
     struct look look = {-1, looks[role].is_bold, looks[role].is_reverse, looks[role].is_underlined};
     if (level == COLOR_LEVEL_16)
         look.fg = looks[role].fg16;

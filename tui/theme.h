@@ -28,6 +28,14 @@ enum role {
     ROLE_PART_6,
     ROLE_PART_7,
     ROLE_PART_8,
+    ROLE_BAR_1, /* the same as filled cells */
+    ROLE_BAR_2,
+    ROLE_BAR_3,
+    ROLE_BAR_4,
+    ROLE_BAR_5,
+    ROLE_BAR_6,
+    ROLE_BAR_7,
+    ROLE_BAR_8,
     ROLE_COUNT
 };
 enum { ROLE_PARTS = 8 };

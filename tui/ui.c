@@ -2,11 +2,16 @@
 
 #include <stdarg.h>
 
+#include "tui/argv.h"
 #include "tui/screen.h"
 #include "tui/term.h"
 #include "tui/text_put.h"
+#include "tui/view_job.h"
 
 static const struct view_ops *const views[VIEW_COUNT] = {
+    [VIEW_OFFERS] = &view_offers,
+    [VIEW_JOB] = &view_job,
+    [VIEW_PLANS] = &view_plans,
     [VIEW_HELP] = &view_help,
 };
 
@@ -19,15 +24,39 @@ void ui_init(struct ui *ui)
 {
     memset(ui, 0, sizeof(*ui));
     str_init(&ui->question.text, 1 << 16);
-    ui->stack[0] = VIEW_HELP;
+    ui->stack[0] = VIEW_OFFERS;
     ui->depth = 1;
-    ui->help.about = VIEW_OFFERS;
-    ui->help.has_all = true;
+    job_form_init(&ui->job);
+    offers_view_init(&ui->offers);
+    plans_view_init(&ui->plans);
+    ui->wants = WANT_OFFERS | WANT_PLAN;
 }
 
 void ui_release(struct ui *ui)
 {
     str_release(&ui->question.text);
+    offers_view_release(&ui->offers);
+    plans_view_release(&ui->plans);
+}
+
+bool ui_is_busy(const struct ui *ui)
+{
+    return ui->offers.is_loading || ui->plans.is_searching;
+}
+
+void ui_source_argv(const struct ui *ui, struct argv *a)
+{
+    if (ui->offers_path)
+        argv_option(a, "--offers", ui->offers_path);
+    if (ui->has_here)
+        argv_add(a, "--here");
+}
+
+void ui_plan_argv(const struct ui *ui, struct argv *a)
+{
+    argv_add(a, "plan");
+    ui_source_argv(ui, a);
+    job_form_argv(&ui->job, a);
 }
 
 /* --- where the user is --- */

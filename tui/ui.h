@@ -6,10 +6,14 @@
 #include <stdbool.h>
 
 #include "base/str.h"
+#include "tui/job_form.h"
 #include "tui/keys.h"
 #include "tui/line_edit.h"
 #include "tui/view_help.h"
+#include "tui/view_offers.h"
+#include "tui/view_plans.h"
 
+struct argv;
 struct ui;
 
 /* One view. draw is a pure function of the state into the pane; arrange (may be NULL) lets the view
@@ -36,6 +40,13 @@ struct question {
 
 enum { UI_DEPTH = 8, UI_NOTE = 512 };
 
+/* What a view wants done outside of the UI thread; the loop sees to it after each key. */
+enum want {
+    WANT_OFFERS = 1,    /* read the offers again */
+    WANT_PLAN = 2,      /* search plans for the form as it is */
+    WANT_SAVE_PLAN = 4, /* write the selected plan to a file */
+};
+
 struct ui {
     bool is_read_only;
     bool is_leaving;
@@ -48,6 +59,12 @@ struct ui {
     void (*edited)(struct ui *ui); /* after each change of it */
     void (*edit_done)(struct ui *ui, enum action how);
     struct question question;
+    unsigned wants;          /* enum want, or-ed */
+    const char *offers_path; /* borrowed from the options; NULL: the configured inventory */
+    bool has_here;
+    struct job_form job;
+    struct offers_view offers;
+    struct plans_view plans;
     struct help_view help;
 };
 
@@ -77,6 +94,13 @@ void ui_paste(struct ui *ui, const char *text);
 /* The whole screen. */
 void ui_arrange(struct ui *ui, int rows, int cols);
 void ui_draw(const struct ui *ui, struct grid *g);
+
+/* Something moves by itself (a search, a timer): draw again soon although nothing arrives. */
+bool ui_is_busy(const struct ui *ui);
+
+/* The options that name the offers, and the whole command that plans the job of the form. */
+void ui_source_argv(const struct ui *ui, struct argv *a);
+void ui_plan_argv(const struct ui *ui, struct argv *a);
 
 /* NULL when the view is not there. */
 const struct view_ops *ui_ops(enum view view);

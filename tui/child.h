@@ -1,0 +1,70 @@
+/* `berth` commands run for the screens: exactly the commands they show. A command of its own can
+ * hang, crash or be killed without harm to the screens. */
+#ifndef TUI_CHILD_H
+#define TUI_CHILD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tui/argv.h"
+#include "tui/worker.h"
+
+struct json;
+struct mailbox;
+
+enum { CHILD_ERROR = 512, CHILD_MAX_BYTES = 128 << 20 };
+
+/* --- questions: the whole answer at once --- */
+
+struct child_request {
+    int kind;        /* of the message with the answer */
+    uint64_t serial; /* comes back with it */
+    struct argv argv;
+};
+
+struct child_answer {
+    uint64_t serial;
+    int status;              /* exit status; 128 + signal when killed */
+    struct json *doc;        /* what it printed; NULL when that was no JSON */
+    char error[CHILD_ERROR]; /* one sentence when status is not 0 or doc is NULL; else "" */
+    double seconds;
+    void *derived; /* what prepare made of doc, else NULL */
+    void (*release_derived)(void *derived);
+};
+
+/* Called in the worker's thread with each finished answer; may set derived. NULL: none. */
+struct child_context {
+    void (*prepare)(int kind, struct child_answer *a);
+};
+
+struct child_request *child_request_new(int kind, uint64_t serial);
+void child_request_free(void *request);
+void child_answer_free(void *answer);
+/* A worker_fn over child_request with a struct child_context: runs the command and posts its
+ * answer; a cancelled one is killed and posts nothing. */
+void child_query(
+    const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context);
+
+/* --- streams: line by line while it runs --- */
+
+/* Payload of the messages of a stream. */
+struct child_lines {
+    uint64_t serial;
+    char *text;    /* whole lines, each ended by '\n'; "" in the last message */
+    bool is_ended; /* the command has ended with status; nothing follows */
+    int status;
+    char error[CHILD_ERROR];
+};
+void child_lines_free(void *lines);
+
+struct child_stream;
+/* Start a command whose output (both streams) is posted as messages of kind. With a log_path the
+ * output goes to that file and is read back from there, so that the command outlives the screens.
+ * NULL when it cannot be started. */
+struct child_stream *child_stream_start(
+    const struct argv *argv, int kind, uint64_t serial, const char *log_path, struct mailbox *mb);
+/* Stop listening. A command without log_path is ended, the other one goes on. False when the thread
+ * hangs (see worker_free). NULL is allowed. */
+bool child_stream_free(struct child_stream *s);
+
+#endif

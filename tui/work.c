@@ -1,0 +1,179 @@
+#include "tui/work.h"
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "inventory/offer.h"
+#include "inventory/sources/source.h"
+#include "tui/child.h"
+#include "tui/mailbox.h"
+#include "tui/plan_data.h"
+#include "tui/ui.h"
+#include "tui/worker.h"
+
+enum { MESSAGES_AT_ONCE = 256 };
+static const double WAIT_S = 0.5; /* for a thread to notice that the program ends */
+
+enum work_kind { WORK_OFFERS, WORK_PLAN };
+
+struct work {
+    struct mailbox *mb;
+    struct worker *offers, *plan;
+    uint64_t serial;
+};
+
+/* --- offers --- */
+
+struct offers_request {
+    char *path;
+    bool has_here;
+};
+
+struct offers_answer {
+    struct offers *list; /* NULL when it failed */
+    char error[400];
+    char source[200];
+};
+
+static void offers_request_free(void *request)
+{
+    struct offers_request *r = request;
+    free(r->path);
+    free(r);
+}
+
+static void offers_answer_free(void *answer)
+{
+    struct offers_answer *a = answer;
+    offers_free(a->list);
+    free(a);
+}
+
+static enum rc read_offers(const struct offers_request *r, struct offers *out, struct err *e)
+{
+    struct source_input none = {0};
+    enum rc rc = r->path ? source_read_file(out, r->path, e) : SOURCE_SAMPLE.read(out, &none, e);
+    if (!rc && r->has_here)
+        rc = SOURCE_HERE.read(out, &none, e);
+    return rc;
+}
+
+static void load_offers(
+    const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context)
+{
+    (void)context;
+    const struct offers_request *r = request;
+    struct offers_answer *a = base_calloc(1, sizeof(*a));
+    struct err e = ERR_INIT;
+    a->list = offers_new();
+    str_copy(a->source, sizeof(a->source), r->path ? r->path : "the sample of list prices");
+    if (read_offers(r, a->list, &e)) {
+        offers_free(a->list);
+        a->list = NULL;
+        str_copy(a->error, sizeof(a->error), e.msg);
+    }
+    if (atomic_load(is_cancelled))
+        offers_answer_free(a);
+    else
+        mailbox_post(mb, (struct message){WORK_OFFERS, a, offers_answer_free});
+}
+
+static void ask_offers(struct work *w, struct ui *ui)
+{
+    struct offers_request *r = base_calloc(1, sizeof(*r));
+    r->path = ui->offers_path ? base_strdup(ui->offers_path) : NULL;
+    r->has_here = ui->has_here;
+    ui->offers.is_loading = true;
+    ui->offers.since_s = ui->now_s;
+    worker_request(w->offers, r);
+}
+
+static void take_offers(struct ui *ui, struct offers_answer *a)
+{
+    str_copy(ui->offers.source, sizeof(ui->offers.source), a->source);
+    offers_view_answer(&ui->offers, a->list, a->error);
+    a->list = NULL;
+}
+
+/* --- plans --- */
+
+static void prepare(int kind, struct child_answer *a)
+{
+    if (kind != WORK_PLAN || !a->doc || a->error[0])
+        return;
+    a->derived = plan_list_from_json(a->doc);
+    a->release_derived = plan_list_free;
+    json_free(a->doc); /* the rows say all; the document may be large */
+    a->doc = NULL;
+}
+
+static void ask_plan(struct work *w, struct ui *ui)
+{
+    struct plans_view *v = &ui->plans;
+    if (!job_form_is_good(&ui->job)) {
+        worker_cancel(w->plan);
+        v->is_searching = false;
+        return;
+    }
+    struct child_request *r = child_request_new(WORK_PLAN, ++w->serial);
+    ui_plan_argv(ui, &r->argv);
+    argv_add(&r->argv, "--json");
+    v->serial = w->serial;
+    v->is_searching = true;
+    v->since_s = ui->now_s;
+    worker_request(w->plan, r);
+}
+
+static void take_plan(struct ui *ui, struct child_answer *a)
+{
+    if (a->serial != ui->plans.serial)
+        return;
+    plans_view_answer(&ui->plans, a->derived, a->error, a->seconds);
+    a->derived = NULL;
+}
+
+/* --- all together --- */
+
+static struct child_context queries = {prepare};
+
+struct work *work_new(struct mailbox *mb)
+{
+    struct work *w = base_calloc(1, sizeof(*w));
+    w->mb = mb;
+    w->offers = worker_new(load_offers, offers_request_free, mb, NULL);
+    w->plan = worker_new(child_query, child_request_free, mb, &queries);
+    return w;
+}
+
+bool work_free(struct work *w)
+{
+    bool has_ended = worker_free(w->offers, WAIT_S);
+    has_ended = worker_free(w->plan, WAIT_S) && has_ended;
+    free(w);
+    return has_ended;
+}
+
+void work_start(struct work *w, struct ui *ui)
+{
+    unsigned wants = ui->wants;
+    ui->wants = 0;
+    if (wants & WANT_OFFERS)
+        ask_offers(w, ui);
+    if (wants & (WANT_PLAN | WANT_OFFERS))
+        ask_plan(w, ui);
+}
+
+bool work_collect(struct work *w, struct ui *ui)
+{
+    struct message m;
+    int n = 0;
+    while (n < MESSAGES_AT_ONCE && mailbox_take(w->mb, &m)) {
+        if (m.kind == WORK_OFFERS)
+            take_offers(ui, m.payload);
+        else if (m.kind == WORK_PLAN)
+            take_plan(ui, m.payload);
+        message_release(&m);
+        n++;
+    }
+    return n > 0;
+}
