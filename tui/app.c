@@ -105,10 +105,7 @@ void app_run(struct term *t, const struct tui_options *o)
 {
     struct app a = {.term = t, .mailbox = mailbox_new()};
     a.work = work_new(a.mailbox);
-    ui_init(&a.ui);
-    a.ui.is_read_only = o->is_read_only;
-    a.ui.offers_path = o->offers_path;
-    a.ui.has_here = o->has_here;
+    ui_init(&a.ui, o);
     a.ui.now_s = clock_wall_s();
     work_start(a.work, &a.ui);
     grid_init(&a.grid, term_glyphs(t));

@@ -27,6 +27,17 @@ void argv_option(struct argv *a, const char *name, const char *value)
     argv_add(a, value);
 }
 
+void argv_words(struct argv *a, const char *text)
+{
+    while (*(text += strspn(text, " "))) {
+        size_t n = strcspn(text, " ");
+        char *word = base_strndup(text, n);
+        argv_add(a, word);
+        free(word);
+        text += n;
+    }
+}
+
 static void add_quoted(struct str *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -20,6 +20,8 @@ void argv_release(struct argv *a);
 void argv_add(struct argv *a, const char *word);
 /* Append "--name value" as two words. */
 void argv_option(struct argv *a, const char *name, const char *value);
+/* Append each of the words of text, which are separated by blanks. */
+void argv_words(struct argv *a, const char *text);
 /* "berth plan --model x", quoted for a shell where needed. */
 void argv_text(const struct argv *a, struct str *out);
 

@@ -3,17 +3,20 @@
 #define TUI_TUI_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
 enum tui_color { TUI_COLOR_AUTO, TUI_COLOR_NEVER, TUI_COLOR_ALWAYS };
 
 struct tui_options {
-    const char *offers_path; /* an offers/1 document or CSV; NULL: the configured inventory */
-    const char *job_path;    /* a job file to start from; NULL: a small default job */
-    bool has_here;           /* this machine as an offer, too */
-    bool is_read_only;       /* launch, stop and resume are not offered */
-    bool is_ascii;           /* no characters beyond ASCII, whatever the locale */
+    const char *const *offers_paths; /* offers/1 documents or CSV */
+    size_t n_offers_paths;           /* 0, and not has_here: the bundled sample */
+    bool has_here;                   /* this machine as an offer */
+    int64_t ranks_per_node;          /* of this machine's CPU; 0: choose */
+    bool is_read_only;               /* launch, stop and resume are not offered */
+    bool is_ascii;                   /* no characters beyond ASCII, whatever the locale */
     enum tui_color color;
 };
 

@@ -20,9 +20,10 @@ const struct view_ops *ui_ops(enum view view)
     return views[view];
 }
 
-void ui_init(struct ui *ui)
+void ui_init(struct ui *ui, const struct tui_options *options)
 {
     memset(ui, 0, sizeof(*ui));
+    ui->options = options;
     str_init(&ui->question.text, 1 << 16);
     ui->stack[0] = VIEW_OFFERS;
     ui->depth = 1;
@@ -46,10 +47,16 @@ bool ui_is_busy(const struct ui *ui)
 
 void ui_source_argv(const struct ui *ui, struct argv *a)
 {
-    if (ui->offers_path)
-        argv_option(a, "--offers", ui->offers_path);
-    if (ui->has_here)
+    const struct tui_options *o = ui->options;
+    for (size_t i = 0; i < o->n_offers_paths; i++)
+        argv_option(a, "--offers", o->offers_paths[i]);
+    if (o->has_here)
         argv_add(a, "--here");
+    if (o->ranks_per_node > 0) {
+        char text[32];
+        snprintf(text, sizeof(text), "%lld", (long long)o->ranks_per_node);
+        argv_option(a, "--ranks-per-node", text);
+    }
 }
 
 void ui_plan_argv(const struct ui *ui, struct argv *a)
@@ -217,7 +224,7 @@ static void act(struct ui *ui, enum action action)
 void ui_key(struct ui *ui, int key)
 {
     ui->note[0] = '\0';
-    const struct binding *b = keys_find(ui_mode(ui), key, ui->is_read_only);
+    const struct binding *b = keys_find(ui_mode(ui), key, ui->options->is_read_only);
     enum action action = b ? b->action : ACT_NONE;
     if (ui->question.is_open)
         answer(ui, action, key);
@@ -265,7 +272,7 @@ static void draw_header(const struct ui *ui, struct pane p)
     }
     if (ui_view(ui) == VIEW_HELP)
         x = text_putf(p, 0, x, ROLE_TAB, " ? Help ");
-    if (ui->is_read_only)
+    if (ui->options->is_read_only)
         text_putf(p, 0, x + 1, ROLE_WARN, "read-only");
 }
 
@@ -348,6 +355,6 @@ void ui_draw(const struct ui *ui, struct grid *g)
     draw_message(ui, grid_pane(g, s.message));
     if (ui->question.is_open)
         draw_question(ui, body);
-    keys_footer(
-        grid_pane(g, s.footer), ui_mode(ui), ui->is_read_only, ui->depth > 1 ? "back" : "quit");
+    keys_footer(grid_pane(g, s.footer), ui_mode(ui), ui->options->is_read_only,
+        ui->depth > 1 ? "back" : "quit");
 }

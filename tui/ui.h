@@ -9,6 +9,7 @@
 #include "tui/job_form.h"
 #include "tui/keys.h"
 #include "tui/line_edit.h"
+#include "tui/tui.h"
 #include "tui/view_help.h"
 #include "tui/view_offers.h"
 #include "tui/view_plans.h"
@@ -48,7 +49,6 @@ enum want {
 };
 
 struct ui {
-    bool is_read_only;
     bool is_leaving;
     double now_s;              /* wall clock of this turn */
     enum view stack[UI_DEPTH]; /* where `q` and esc lead back to */
@@ -59,16 +59,16 @@ struct ui {
     void (*edited)(struct ui *ui); /* after each change of it */
     void (*edit_done)(struct ui *ui, enum action how);
     struct question question;
-    unsigned wants;          /* enum want, or-ed */
-    const char *offers_path; /* borrowed from the options; NULL: the configured inventory */
-    bool has_here;
+    unsigned wants;                    /* enum want, or-ed */
+    const struct tui_options *options; /* borrowed */
     struct job_form job;
     struct offers_view offers;
     struct plans_view plans;
     struct help_view help;
 };
 
-void ui_init(struct ui *ui);
+/* options: keeps, until ui_release. */
+void ui_init(struct ui *ui, const struct tui_options *options);
 void ui_release(struct ui *ui);
 
 enum view ui_view(const struct ui *ui);

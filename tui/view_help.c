@@ -70,7 +70,8 @@ static void help_arrange(struct ui *ui, struct rect body)
     struct help_view *h = &ui->help;
     struct grid none;
     grid_init(&none, GLYPH_ASCII);
-    h->lines = draw_lines(h, ui->is_read_only, grid_pane(&none, (struct rect){0, 0, 0, 0}));
+    h->lines =
+        draw_lines(h, ui->options->is_read_only, grid_pane(&none, (struct rect){0, 0, 0, 0}));
     h->page = body.h > 1 ? body.h - 1 : 1;
     int last = h->lines > h->page ? h->lines - h->page : 0;
     h->top = h->top > last ? last : h->top < 0 ? 0 : h->top;
@@ -88,7 +89,7 @@ static void help_draw(const struct ui *ui, struct pane body)
     if (h->lines > h->page)
         text_put_right(body, 0, body.r.w - 12, 11, ROLE_DIM,
             h->top + h->page < h->lines ? "more below" : "end");
-    draw_lines(h, ui->is_read_only, pane_part(body, 1, 0, body.r.h - 1, body.r.w));
+    draw_lines(h, ui->options->is_read_only, pane_part(body, 1, 0, body.r.h - 1, body.r.w));
 }
 
 static void help_act(struct ui *ui, enum action action)

@@ -52,7 +52,8 @@ static void draw_matches(const struct job_form *f, struct pane p, int y)
 
 static struct split job_split(struct rect body)
 {
-    return screen_rows(body, FORM_ROWS, 4);
+    bool is_small = body.h < SCREEN_FULL_ROWS - 3; /* then the form has it all */
+    return screen_rows(body, is_small ? body.h : FORM_ROWS, is_small ? body.h : 4);
 }
 
 static void job_arrange(struct ui *ui, struct rect body)

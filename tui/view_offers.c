@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "inventory/filter.h"
 #include "inventory/offer.h"
 #include "tui/argv.h"
 #include "tui/screen.h"
@@ -153,7 +154,7 @@ static uint64_t offers_id(const void *data, size_t row)
 static bool offers_match(const void *data, size_t row)
 {
     const struct offers_view *v = data;
-    return offer_filter_matches(&v->filter, offers_at(v->data, row));
+    return !v->filter || filter_match(v->filter, offers_at(v->data, row));
 }
 
 static struct list_rows offer_rows(const struct offers_view *v)
@@ -179,7 +180,9 @@ void offers_view_release(struct offers_view *v)
 {
     list_release(&v->list);
     offers_free(v->data);
+    filter_free(v->filter);
     v->data = NULL;
+    v->filter = NULL;
 }
 
 static double newest(const struct offers *l)
@@ -210,9 +213,14 @@ static void filter_changed(struct ui *ui)
 {
     struct offers_view *v = &ui->offers;
     struct err e = ERR_INIT;
+    struct filter *fresh = NULL;
     v->filter_error[0] = '\0';
-    if (offer_filter_parse(&v->filter, v->filter_text.text, &e))
+    if (filter_parse(&fresh, v->filter_text.text, &e)) {
         str_copy(v->filter_error, sizeof(v->filter_error), e.msg);
+        return; /* half a term is being typed: go on showing what the last whole one let through */
+    }
+    filter_free(v->filter);
+    v->filter = fresh;
     struct list_rows rows = offer_rows(v);
     list_update(&v->list, &rows);
 }
@@ -227,14 +235,15 @@ static void draw_title(const struct ui *ui, struct pane p)
     pane_fill(p, 0, 0, p.r.w, 0x2500, ROLE_DIM);
     int x = text_putf(p, 0, 1, ROLE_TITLE, " Offers ");
     if (v->data)
-        x = text_putf(p, 0, x, ROLE_NORMAL, "%s ", list_count(&v->list, count));
+        x = text_putf(p, 0, x, ROLE_NORMAL, "%s", list_count(&v->list, count));
     if (v->is_loading)
-        x = text_putf(
-            p, 0, x, ROLE_DIM, "reading for %s ", show_seconds(time, ui->now_s - v->since_s));
+        x = text_putf(p, 0, x, ROLE_DIM, "%sreading for %s", v->data ? ", " : "",
+            show_seconds(time, ui->now_s - v->since_s));
     else if (v->newest_s > 0)
-        x = text_putf(p, 0, x, ROLE_DIM, "%s ", show_age(age, ui->now_s - v->newest_s));
+        x = text_putf(p, 0, x, ROLE_DIM, ", %s", show_age(age, ui->now_s - v->newest_s));
     if (!is_filtered && v->source[0])
-        text_putf(p, 0, x, ROLE_DIM, "from %s ", v->source);
+        x = text_putf(p, 0, x, ROLE_DIM, ", %s", v->source);
+    pane_put(p, 0, x, ' ', ROLE_DIM);
     if (!is_filtered)
         return;
     x = text_putf(p, 0, x + 1, ROLE_KEY, " / ");
@@ -242,22 +251,51 @@ static void draw_title(const struct ui *ui, struct pane p)
     line_edit_draw(&v->filter_text, p, 0, x, width, ui->editing == &v->filter_text);
 }
 
-static void draw_field(const struct offer *o, enum offer_field f, struct pane p, int y, int x)
+/* Fields of the detail pane; what the table does not show comes first, so that it fits on a small
+ * screen. */
+static const struct {
+    enum offer_field field;
+    const char *label;
+} details[] = {
+    {OFFER_ID, "id"},
+    {OFFER_REGION, "region"},
+    {OFFER_PRICE, "node, $ per hour"},
+    {OFFER_MAX_NODES, "nodes on a fabric"},
+    {OFFER_NVLINK, "links in a node"},
+    {OFFER_INTER_GBPS, "network, gigabit/s"},
+    {OFFER_VCPUS, "CPUs"},
+    {OFFER_RAM, "memory"},
+    {OFFER_NVME, "local disk"},
+    {OFFER_GPU_MEMORY, "memory of a GPU"},
+    {OFFER_GRANULARITY, "billed by, s"},
+    {OFFER_MINIMUM, "billed at least, s"},
+    {OFFER_EGRESS, "egress, $ per GiB"},
+    {OFFER_STORAGE, "$ per GiB month"},
+    {OFFER_FETCHED_AT, "as of"},
+    {OFFER_DRIVER, "driver"},
+    {OFFER_NICS, "network cards"},
+    {OFFER_ARCH, "architecture"},
+    {OFFER_ISA, "instructions"},
+    {OFFER_SETUP, "setup, $"},
+    {OFFER_MIN_HOURS, "hours at least"},
+    {OFFER_INTERRUPTIONS, "taken away per h"},
+    {OFFER_NOTICE, "notice, s"},
+    {OFFER_AVAILABLE_UNTIL, "available until"},
+};
+
+static void draw_field(const struct offer *o, size_t i, struct pane cell)
 {
-    char *text = offer_text(o, f);
-    const char *name = offer_field_name(f), *dot = strrchr(name, '.');
+    enum offer_field f = details[i].field;
     enum provenance from = (enum provenance)o->provenance[f];
-    bool is_sure = from == PROVENANCE_REPORTED;
-    int width = (p.r.w - 3) / 2;
-    struct pane cell = pane_part(p, y, x, 1, width);
+    char *text = offer_text(o, f);
     char buf[SHOW_TEXT];
     const char *shown = *text ? text : "?";
     if (*text && (f == OFFER_GPU_MEMORY || f == OFFER_RAM || f == OFFER_NVME))
         shown = show_bytes(buf, offer_number(o, f));
-    text_put(cell, 0, 0, 17, ROLE_DIM, dot ? dot + 1 : name);
-    int used = text_putf(cell, 0, 18, ROLE_NORMAL, "%s", shown);
-    if (!is_sure && *text)
-        text_putf(cell, 0, used + 1, ROLE_DIM, "(%s)", provenance_name(from));
+    text_put(cell, 0, 0, 19, ROLE_DIM, details[i].label);
+    int x = text_putf(cell, 0, 19, ROLE_NORMAL, "%s", shown);
+    if (from != PROVENANCE_REPORTED && *text)
+        text_putf(cell, 0, x + 1, ROLE_DIM, "%s", provenance_name(from));
     free(text);
 }
 
@@ -267,19 +305,14 @@ static void draw_detail(const struct offers_view *v, struct pane p)
     if (!list_selected(&v->list, &row))
         return;
     const struct offer *o = offers_at(v->data, row);
-    int y = 0;
-    if (o->problem[0]) {
-        text_putf(p, y, 1, ROLE_WARN, "cannot be planned: %s", o->problem);
-        y++;
+    int y = 0, columns_here = p.r.w >= 150 ? 3 : p.r.w >= 70 ? 2 : 1;
+    int width = (p.r.w - 1) / columns_here;
+    if (o->problem[0])
+        text_putf(p, y++, 1, ROLE_WARN, "cannot be planned: %s", o->problem);
+    for (size_t i = 0; i < BASE_COUNT(details); i++) {
+        int line = y + (int)i / columns_here, x = 1 + (int)i % columns_here * width;
+        draw_field(o, i, pane_part(p, line, x, 1, width - 1));
     }
-    /* what the table does not show comes first, so that it fits on a small screen */
-    static const enum offer_field order[] = {OFFER_ID, OFFER_PRICE, OFFER_MAX_NODES,
-        OFFER_GPU_MEMORY, OFFER_NVLINK, OFFER_INTER_GBPS, OFFER_NICS, OFFER_VCPUS, OFFER_RAM,
-        OFFER_NVME, OFFER_ISA, OFFER_ARCH, OFFER_DRIVER, OFFER_GRANULARITY, OFFER_MINIMUM,
-        OFFER_SETUP, OFFER_MIN_HOURS, OFFER_STORAGE, OFFER_EGRESS, OFFER_INTERRUPTIONS,
-        OFFER_NOTICE, OFFER_AVAILABLE_UNTIL, OFFER_FETCHED_AT};
-    for (size_t i = 0; i < BASE_COUNT(order); i++)
-        draw_field(o, order[i], p, y + (int)i / 2, i % 2 ? 2 + (p.r.w - 3) / 2 : 1);
 }
 
 static void draw_nothing(const struct offers_view *v, struct pane p)
@@ -388,8 +421,7 @@ static void offers_command(const struct ui *ui, struct str *out)
     argv_init(&a);
     argv_add(&a, "offers");
     ui_source_argv(ui, &a);
-    if (v->filter_text.len > 0)
-        argv_option(&a, "--filter", v->filter_text.text);
+    argv_words(&a, v->filter_text.text);
     argv_text(&a, out);
     argv_release(&a);
 }

@@ -4,10 +4,10 @@
 
 #include <stdbool.h>
 
-#include "inventory/offer_filter.h"
 #include "tui/line_edit.h"
 #include "tui/list.h"
 
+struct filter;
 struct offers;
 struct ui;
 struct view_ops;
@@ -16,7 +16,7 @@ struct offers_view {
     struct offers *data; /* owned; NULL until the first answer */
     struct list list;
     struct line_edit filter_text;
-    struct offer_filter filter; /* the last text that could be read */
+    struct filter *filter; /* of the last text that could be read; NULL: everything */
     char filter_error[160];
     bool hides_detail;
     bool is_single;

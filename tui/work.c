@@ -24,23 +24,11 @@ struct work {
 
 /* --- offers --- */
 
-struct offers_request {
-    char *path;
-    bool has_here;
-};
-
 struct offers_answer {
     struct offers *list; /* NULL when it failed */
     char error[400];
     char source[200];
 };
-
-static void offers_request_free(void *request)
-{
-    struct offers_request *r = request;
-    free(r->path);
-    free(r);
-}
 
 static void offers_answer_free(void *answer)
 {
@@ -49,25 +37,40 @@ static void offers_answer_free(void *answer)
     free(a);
 }
 
-static enum rc read_offers(const struct offers_request *r, struct offers *out, struct err *e)
+static enum rc read_offers(const struct tui_options *o, struct offers *out, struct err *e)
 {
-    struct source_input none = {0};
-    enum rc rc = r->path ? source_read_file(out, r->path, e) : SOURCE_SAMPLE.read(out, &none, e);
-    if (!rc && r->has_here)
-        rc = SOURCE_HERE.read(out, &none, e);
+    struct source_input in = {.ranks_per_node = o->ranks_per_node};
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < o->n_offers_paths && !rc; i++)
+        rc = source_read_file(out, o->offers_paths[i], e);
+    if (!rc && o->has_here)
+        rc = SOURCE_HERE.read(out, &in, e);
+    if (!rc && !o->has_here && o->n_offers_paths == 0)
+        rc = SOURCE_SAMPLE.read(out, &in, e);
     return rc;
+}
+
+static void name_source(const struct tui_options *o, char *text, size_t cap)
+{
+    const char *here = !o->has_here ? "" : o->n_offers_paths ? " and this machine" : "this machine";
+    if (o->n_offers_paths > 1)
+        snprintf(text, cap, "%zu files%s", o->n_offers_paths, here);
+    else if (o->n_offers_paths == 1)
+        snprintf(text, cap, "%s%s", o->offers_paths[0], here);
+    else
+        str_copy(text, cap, o->has_here ? here : "the bundled sample of list prices");
 }
 
 static void load_offers(
     const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context)
 {
     (void)context;
-    const struct offers_request *r = request;
+    const struct tui_options *const *o = request;
     struct offers_answer *a = base_calloc(1, sizeof(*a));
     struct err e = ERR_INIT;
     a->list = offers_new();
-    str_copy(a->source, sizeof(a->source), r->path ? r->path : "the sample of list prices");
-    if (read_offers(r, a->list, &e)) {
+    name_source(*o, a->source, sizeof(a->source));
+    if (read_offers(*o, a->list, &e)) {
         offers_free(a->list);
         a->list = NULL;
         str_copy(a->error, sizeof(a->error), e.msg);
@@ -80,9 +83,8 @@ static void load_offers(
 
 static void ask_offers(struct work *w, struct ui *ui)
 {
-    struct offers_request *r = base_calloc(1, sizeof(*r));
-    r->path = ui->offers_path ? base_strdup(ui->offers_path) : NULL;
-    r->has_here = ui->has_here;
+    const struct tui_options **r = base_calloc(1, sizeof(*r));
+    *r = ui->options;
     ui->offers.is_loading = true;
     ui->offers.since_s = ui->now_s;
     worker_request(w->offers, r);
@@ -140,7 +142,7 @@ struct work *work_new(struct mailbox *mb)
 {
     struct work *w = base_calloc(1, sizeof(*w));
     w->mb = mb;
-    w->offers = worker_new(load_offers, offers_request_free, mb, NULL);
+    w->offers = worker_new(load_offers, NULL, mb, NULL);
     w->plan = worker_new(child_query, child_request_free, mb, &queries);
     return w;
 }
