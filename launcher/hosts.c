@@ -32,6 +32,13 @@ void hosts_release(struct hosts *h)
     *h = (struct hosts){0};
 }
 
+void hosts_here(struct hosts *out)
+{
+    *out = (struct hosts){.v = base_calloc(1, sizeof(*out->v)), .count = 1};
+    out->v[0] =
+        (struct host){.name = base_strdup("here"), .is_local = true, .micro_usd_per_hour = -1};
+}
+
 void hosts_cut(struct hosts *h, size_t n)
 {
     while (h->count > n)
@@ -292,6 +299,7 @@ static enum rc host_from_json(struct hosts *out, const struct json *v, struct er
         return rc;
     h.port = (int)port;
     h.slots = slots;
+    h.is_local = json_bool(v, "local", false);
     h.micro_usd_per_hour = price < 0 ? -1 : (int64_t)(price * USD_MICRO + 0.5);
     h.connect = dup_or_null(json_str(v, "connect", json_str(v, "address", NULL)));
     h.user = dup_or_null(json_str(v, "user", NULL));
@@ -339,6 +347,8 @@ struct json *hosts_to_json(const struct hosts *hosts)
         for (size_t k = 0; k < BASE_COUNT(texts); k++)
             if (texts[k].value)
                 json_add_str(o, texts[k].key, texts[k].value);
+        if (h->is_local)
+            json_add_bool(o, "local", true);
         if (h->port)
             json_add_int(o, "port", h->port);
         if (h->slots)

@@ -11,6 +11,7 @@
 #ifndef LAUNCHER_HOSTS_H
 #define LAUNCHER_HOSTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,7 @@ struct host {
     char *address;
     int64_t slots;              /* ranks it may take */
     int64_t micro_usd_per_hour; /* -1: not stated */
+    bool is_local;              /* this machine, without SSH */
     int line;                   /* where it was read, from 1; 0 for JSON */
 };
 
@@ -46,6 +48,8 @@ enum rc hosts_parse(
 /* A file ("-": standard input), or where no such file exists a list itself: "node[1-2],b:2222". */
 enum rc hosts_load(struct hosts *out, const char *path_or_list, struct err *e);
 void hosts_release(struct hosts *h);
+/* This machine alone, without SSH; named "here". */
+void hosts_here(struct hosts *out);
 
 /* Keep the first n. */
 void hosts_cut(struct hosts *h, size_t n);

@@ -104,39 +104,56 @@ static void ssh_free(struct transport *t)
     free(s);
 }
 
+/* "[user@]host[:port]" or several of them with commas: the last one is asked to connect on, the
+ * ones before lead to it. The ssh program checks the keys of all of them. */
+static void run_jump(const char *jump, const char *target)
+{
+    const char *argv[12] = {"ssh", "-o", "BatchMode=yes", "-W", target};
+    int n = 5;
+    char *copy = base_strdup(jump), *last = strrchr(copy, ',');
+    if (last) {
+        *last++ = '\0';
+        argv[n++] = "-J";
+        argv[n++] = copy;
+    } else {
+        last = copy;
+    }
+    char *port = strrchr(last, ':');
+    if (port && !strchr(last, ']')) {
+        *port++ = '\0';
+        argv[n++] = "-p";
+        argv[n++] = port;
+    }
+    argv[n++] = "--";
+    argv[n++] = last;
+    setpgid(0, 0);
+    execvp("ssh", (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
 static enum progress start_jump(struct ssh *s, struct err *e)
 {
     int pair[2];
-    char *target =
-        base_printf(strchr(s->opt.host, ':') ? "[%s]:%d" : "%s:%d", s->opt.host, s->opt.port);
-    enum progress p = PROGRESS_FAILED;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         err_sys(e, RC_IO, "cannot make a socket pair");
-        goto out;
+        return PROGRESS_FAILED;
     }
-    char *jump = base_strdup(s->opt.jump), *port = strrchr(jump, ':');
-    if (port)
-        *port++ = '\0';
+    char *target =
+        base_printf(strchr(s->opt.host, ':') ? "[%s]:%d" : "%s:%d", s->opt.host, s->opt.port);
     s->jump_pid = fork();
     if (s->jump_pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
         dup2(pair[1], 0);
         dup2(pair[1], 1);
-        int null = open("/dev/null", O_WRONLY);
         dup2(null, 2);
-        setpgid(0, 0);
-        execlp("ssh", "ssh", "-o", "BatchMode=yes", "-p", port ? port : "22", "-W", target, "--",
-            jump, (char *)NULL);
-        _exit(127);
+        run_jump(s->opt.jump, target);
     }
-    free(jump);
+    free(target);
     close(pair[1]);
     s->fd = pair[0];
     fcntl(s->fd, F_SETFL, O_NONBLOCK);
     s->stage = SSH_HANDSHAKE;
-    p = PROGRESS_WAIT;
-out:
-    free(target);
-    return p;
+    return PROGRESS_WAIT;
 }
 
 static void tune_socket(int fd)
@@ -213,7 +230,7 @@ static enum rc open_session(struct ssh *s, struct err *e)
         return err_set(e, RC_FAILED, "libssh2 gives no session");
     libssh2_session_set_blocking(s->session, 0);
     /* Without this 1.10 negotiates ecdsa first, and a host known by ed25519 would look changed. */
-    known_hosts_types(s->opt.known, s->opt.host, s->opt.port, types);
+    known_hosts_types(s->opt.known, s->opt.known_name, s->opt.port, types);
     if (types[0])
         libssh2_session_method_pref(s->session, LIBSSH2_METHOD_HOSTKEY, types);
     else
@@ -261,7 +278,7 @@ static enum progress check_host_key(struct ssh *s, struct err *e)
         err_set(e, RC_NODE, "the server showed no host key");
         return PROGRESS_FAILED;
     }
-    switch (known_hosts_check(s->opt.known, s->opt.host, s->opt.port, blob, len, &where)) {
+    switch (known_hosts_check(s->opt.known, s->opt.known_name, s->opt.port, blob, len, &where)) {
     case KNOWN_MATCH:
         s->stage = SSH_METHODS;
         return PROGRESS_WAIT;

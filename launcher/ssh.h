@@ -11,7 +11,8 @@ struct transport;
 
 /* Everything is borrowed and must outlive the transport. */
 struct ssh_options {
-    const char *host; /* name or address to connect to; also the name looked up in known */
+    const char *host;       /* name or address to connect to */
+    const char *known_name; /* name looked up in known */
     int port;
     const char *user;
     const char *jump;       /* [user@]host[:port], through the ssh program; NULL: direct */
