@@ -75,8 +75,11 @@ static void put_facts(struct str *s, const struct option *o)
     if (o->detail)
         help_fold(s, o->detail, HELP_COLUMN);
     struct str facts = STR_INIT;
-    if (o->choices && o->argument)
-        str_addf(&facts, "values: %s; ", o->choices);
+    if (o->choices && o->argument) {
+        str_add(&facts, "values: ");
+        option_put_choices(o, &facts);
+        str_add(&facts, "; ");
+    }
     if (o->unit)
         str_addf(&facts, "unit: %s; ", o->unit);
     if (o->def)

@@ -46,8 +46,11 @@ static void put_option(struct str *s, const struct option *o)
         put_line(s, o->detail);
     str_add(s, ".br\n");
     struct str facts = STR_INIT;
-    if (o->choices && o->argument)
-        str_addf(&facts, "Values: %s. ", o->choices);
+    if (o->choices && o->argument) {
+        str_add(&facts, "Values: ");
+        option_put_choices(o, &facts);
+        str_add(&facts, ". ");
+    }
     if (o->unit)
         str_addf(&facts, "Unit: %s. ", o->unit);
     if (o->def)

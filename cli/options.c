@@ -55,6 +55,12 @@ const char *option_since(const struct option *o)
     return o->since ? o->since : "0.1";
 }
 
+void option_put_choices(const struct option *o, struct str *s)
+{
+    for (const char *p = o->choices; *p; p++)
+        str_add(s, *p == '|' ? ", " : (const char[]){*p, '\0'});
+}
+
 char *option_key(const struct option *o, char buf[64])
 {
     size_t i = 0;

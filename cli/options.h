@@ -55,6 +55,7 @@ const char *origin_name(enum origin o);
 /* Values of one invocation. */
 struct args;
 struct config;
+struct str;
 
 /* Groups end with NULL and are kept until args_free. config (may be NULL) is borrowed for the
  * call and supplies what neither flag nor environment says. */
@@ -96,6 +97,8 @@ const char *args_operand(const struct args *a, size_t i);
 /* What help calls the value of an option: "N", "FILE", "cost|time"; NULL for flags. */
 const char *option_argument(const struct option *o);
 const char *option_since(const struct option *o);
+/* Append the words of a choice, "cost, time, balanced". */
+void option_put_choices(const struct option *o, struct str *s);
 /* Environment variable and configuration key of a setting: BERTH_BUDGET_USD, budget_usd. */
 char *option_env(const struct option *o, char buf[64]);
 char *option_key(const struct option *o, char buf[64]);

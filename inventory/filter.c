@@ -215,7 +215,7 @@ static enum rc unknown_key(const char *term, size_t len, struct err *e)
     int best = 3;
     for (size_t i = 0; i < BASE_COUNT(KEYS); i++) {
         int d = str_distance(name, KEYS[i].name);
-        if (d < best) {
+        if (d < best && d < (int)strlen(name)) {
             best = d;
             near = KEYS[i].name;
         }

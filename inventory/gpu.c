@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/csv.h"
@@ -122,22 +123,22 @@ static const struct gpu *find_exact(const char *normal)
     return NULL;
 }
 
-/* Take a size such as "80gb" out of a normalised name; 0 when there is none. */
-static int64_t take_size(char *normal)
+/* Blank a size such as "80GB" or "80 GB" out of a name; its bytes, 0 when there is none. */
+static int64_t take_size(char *name)
 {
-    for (char *p = normal; *p; p++) {
-        bool is_start =
-            isdigit((unsigned char)*p) && (p == normal || !isdigit((unsigned char)p[-1]));
+    for (char *p = name; *p; p++) {
+        bool is_start = isdigit((unsigned char)*p) && (p == name || !isalnum((unsigned char)p[-1]));
         if (!is_start)
             continue;
         char *end;
         long gb = strtol(p, &end, 10);
-        size_t unit = strncmp(end, "gib", 3) == 0 ? 3 : strncmp(end, "gb", 2) == 0 ? 2 : 0;
-        if (!unit && *end == 'g' && (end[1] == '\0' || !isalnum((unsigned char)end[1])))
-            unit = 1;
-        if (!unit || gb < 4 || gb > 4096)
+        end += strspn(end, " ");
+        size_t unit = strncasecmp(end, "gib", 3) == 0  ? 3
+                      : strncasecmp(end, "gb", 2) == 0 ? 2
+                                                       : tolower((unsigned char)*end) == 'g';
+        if (!unit || isalnum((unsigned char)end[unit]) || gb < 4 || gb > 4096)
             continue;
-        memmove(p, end + unit, strlen(end + unit) + 1);
+        memset(p, ' ', (size_t)(end - p) + unit);
         return (int64_t)gb * 1000000000;
     }
     return 0;
@@ -156,31 +157,39 @@ static bool drop_ending(char *normal)
     return false;
 }
 
-static bool is_near(double a, double b)
+/* How far a size is from what the price list or the driver says, as a share of it. */
+static double distance(const struct gpu *g, int64_t memory_bytes)
 {
-    return b > 0 && fabs(a - b) <= 0.07 * b;
+    double x = (double)memory_bytes, sold = 1e9 * g->memory_gb_sold;
+    double a = sold > 0 ? fabs(x - sold) / sold : INFINITY;
+    double b = g->memory_bytes ? fabs(x / (double)g->memory_bytes - 1) : INFINITY;
+    return fmin(a, b);
 }
 
 bool gpu_has_memory(const struct gpu *g, int64_t memory_bytes)
 {
-    return is_near((double)memory_bytes, 1e9 * g->memory_gb_sold) ||
-           is_near((double)memory_bytes, (double)g->memory_bytes);
+    return distance(g, memory_bytes) <= 0.07;
 }
 
-/* The variant of g's family that has this memory: same form first; g itself when none has. */
+/* The variant of g's family with this memory: the nearest, of the same form when equally near; g
+ * itself when none has it. */
 static const struct gpu *variant(const struct gpu *g, int64_t memory_bytes)
 {
     if (!memory_bytes || gpu_has_memory(g, memory_bytes))
         return g;
     const struct gpu *best = g;
+    double best_distance = INFINITY;
     for (size_t i = 0; i < gpu_count(); i++) {
         const struct gpu *v = &gpus[i];
-        if (strcmp(v->family, g->family) != 0 || !gpu_has_memory(v, memory_bytes))
+        double d = distance(v, memory_bytes);
+        if (strcmp(v->family, g->family) != 0 || d > 0.07)
             continue;
-        if (strcmp(v->form, g->form) == 0)
-            return v;
-        if (best == g)
+        bool is_better = d < best_distance - 1e-9;
+        bool is_same_form = d < best_distance + 1e-9 && strcmp(v->form, g->form) == 0;
+        if (is_better || is_same_form) {
             best = v;
+            best_distance = d;
+        }
     }
     return best;
 }
@@ -192,9 +201,12 @@ const struct gpu *gpu_find(const char *name, int64_t memory_bytes)
     const struct gpu *g = find_exact(normal);
     if (g)
         return variant(g, memory_bytes);
-    int64_t size = take_size(normal);
+    char rest[NAME_MAX_CHARS];
+    str_copy(rest, sizeof(rest), name);
+    int64_t size = take_size(rest);
     if (!memory_bytes)
         memory_bytes = size;
+    normalise(normal, rest, strlen(rest));
     g = find_exact(normal);
     while (!g && drop_ending(normal))
         g = find_exact(normal);
