@@ -28,7 +28,7 @@ static void print_help(struct out *out, const struct command *c, bool is_full)
         help_command(&s, c, is_full);
     else
         help_overview(&s);
-    out_bytes(out, str_text(&s), s.len);
+    out_whole_text(out, "help/1", "topic", c ? c->name : NULL, str_text(&s));
     str_release(&s);
 }
 
@@ -58,7 +58,7 @@ static enum rc check_operands(const struct command *c, const struct args *args, 
     int n = (int)args_operands(args);
     if (n < c->min_operands)
         return err_set(
-            e, RC_USAGE, "berth %s needs %s; see `berth %s -h`", c->name, c->operands, c->name);
+            e, RC_USAGE, "%s needs %s; see `berth %s -h`", c->name, c->operands, c->name);
     if (c->max_operands >= 0 && n > c->max_operands)
         return err_set(e, RC_USAGE, "unexpected argument '%s'; see `berth %s -h`",
             args_operand(args, (size_t)c->max_operands), c->name);
@@ -191,8 +191,8 @@ int cli_main(int argc, char **argv)
     struct call c = {.argc = argc, .argv = argv};
     enum rc rc = act(&c, &e);
     /* A bad option may have hidden the --json behind it; the reader still wants a document. */
-    if (rc == RC_USAGE && has_word(argc, argv, "--json"))
-        out_force_json(c.out);
+    if (rc == RC_USAGE)
+        out_force(c.out, has_word(argc, argv, "--json"), has_word(argc, argv, "--reproducible"));
     int status = out_finish(c.out, rc, &e);
     out_free(c.out);
     args_free(c.args);

@@ -8,7 +8,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     struct str s = STR_INIT;
     const char *shell = args_operand(args, 0);
     bool is_known = help_completion(&s, shell);
-    out_bytes(out, str_text(&s), s.len);
+    if (is_known)
+        out_whole_text(out, "completion/1", "shell", shell, str_text(&s));
     str_release(&s);
     if (!is_known)
         return err_set(e, RC_USAGE, "unknown shell '%s'; known are bash, zsh and fish", shell);

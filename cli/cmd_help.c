@@ -47,7 +47,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
         rc = write_topic(&s, topic, e);
     else
         help_overview(&s);
-    out_bytes(out, str_text(&s), s.len);
+    if (!rc)
+        out_whole_text(out, "help/1", "topic", topic, str_text(&s));
     str_release(&s);
     return rc;
 }

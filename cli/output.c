@@ -215,6 +215,19 @@ void out_json(struct out *o, struct json *doc)
     json_free(doc);
 }
 
+void out_whole_text(
+    struct out *o, const char *schema, const char *name, const char *value, const char *text)
+{
+    if (!o->is_json) {
+        out_bytes(o, text, strlen(text));
+        return;
+    }
+    struct json *doc = out_document(o, schema);
+    json_add_str(doc, name, value);
+    json_add_str(doc, "text", text);
+    out_json(o, doc);
+}
+
 void out_json_line(struct out *o, struct json *v)
 {
     char *text = json_print(v, false);
@@ -289,9 +302,10 @@ void out_short_help(struct out *o, const char *text)
         fputs(text, stderr);
 }
 
-void out_force_json(struct out *o)
+void out_force(struct out *o, bool is_json, bool is_reproducible)
 {
-    o->is_json = true;
+    o->is_json = o->is_json || is_json;
+    o->is_reproducible = o->is_reproducible || is_reproducible;
 }
 
 static void draw_progress(struct out *o, const char *text)

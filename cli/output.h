@@ -47,6 +47,10 @@ void out_flush(struct out *o);
 struct json *out_document(const struct out *o, const char *schema);
 /* Print a document; takes doc. */
 void out_json(struct out *o, struct json *doc);
+/* A text that is the whole answer: printed as it is, under --json as {"NAME": ..., "text": ...}.
+ * name and value say which text it is; value may be NULL. */
+void out_whole_text(
+    struct out *o, const char *schema, const char *name, const char *value, const char *text);
 /* One object on one line, for commands that follow something; takes v. */
 void out_json_line(struct out *o, struct json *v);
 
@@ -65,8 +69,8 @@ void out_progress_end(struct out *o);
 void out_hint(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Several lines as they are, for the short help of a wrong call; silent as out_note. */
 void out_short_help(struct out *o, const char *text);
-/* As if --json had been read. */
-void out_force_json(struct out *o);
+/* As if these options had been read: they may stand behind the one that was wrong. */
+void out_force(struct out *o, bool is_json, bool is_reproducible);
 /* Show how the command ended (only main calls this); returns the exit status. */
 int out_finish(struct out *o, enum rc rc, const struct err *e);
 

@@ -91,24 +91,30 @@ static void write_filters(struct str *s)
 
 static void write_formats(struct str *s)
 {
-    str_add(s,
-        "Formats\n\n"
-        "Offers as JSON (--offers FILE, berth offers --json): an offers/1 document\n"
-        "  {\"schema\": \"offers/1\", \"offers\": [{\"provider\": \"dc\", \"id\": \"a\",\n"
-        "    \"gpu\": \"h100-sxm\", \"gpus_per_node\": 8, \"price_usd_per_hour\": 19.92, ...}]}\n"
-        "  Missing or null is unknown. Amounts are in the unit that the field's name ends\n"
-        "  with; price_usd_per_hour is for one node. `berth offers --json` shows every field.\n\n"
-        "Offers as CSV: a header line, then one kind of node per line\n"
-        "  name,gpu,gpus,gpu_mem,nodes,fabric,inter_gbps,vcpus,ram,nvme,price,price_unit,\n"
-        "  market,region and any other field of offers/1 by its name. Needed are gpu and gpus.\n"
-        "  Bare numbers: gpu_mem GB as sold, ram GiB, nvme TB, inter_gbps gigabit per second\n"
-        "  and node. Units may be written: 81559MiB, 2TB, 2x7.68TB.\n"
-        "  price_unit: usd/gpu/h, usd/node/h, usd/node/day, usd/node/month (730 hours);\n"
-        "  a price needs one. market: on-demand, spot, reserved, owned.\n"
-        "  fabric: none, ethernet, roce, infiniband, efa, tcpx, unknown.\n"
-        "  Lines starting with # are comments. `berth offers --csv` writes this format.\n\n"
-        "GPU names: an id such as h100-sxm, a100-80-sxm, rtx4090, or the seller's name.\n\n"
-        "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
+    str_add(s, "Formats\n\n"
+               "Offers as JSON (--offers FILE; written by berth offers --json): offers/1\n\n"
+               "  {\"schema\": \"offers/1\",\n"
+               "   \"offers\": [{\"provider\": \"dc\", \"id\": \"a\", \"gpu\": \"h100-sxm\",\n"
+               "               \"gpus_per_node\": 8, \"price_usd_per_hour\": 19.92}]}\n\n"
+               "  A missing or null field is unknown. Each amount is in the unit that its name\n"
+               "  ends with; price_usd_per_hour is for one node. berth offers --json shows all\n"
+               "  fields there are.\n\n"
+               "Offers as CSV (--offers FILE; written by berth offers --csv): a header, then one\n"
+               "kind of node per line; lines that start with # are comments\n\n"
+               "  name,gpu,gpus,gpu_mem,nodes,fabric,inter_gbps,vcpus,ram,nvme,price,price_unit,\n"
+               "  market,region\n\n"
+               "  and any other field of offers/1 under its own name. Only gpu and gpus must be\n"
+               "  there. A bare number in gpu_mem is GB as sold, in ram GiB, in nvme TB, in\n"
+               "  inter_gbps gigabit per second and node; 81559MiB, 2TB and 2x7.68TB say it\n"
+               "  themselves.\n"
+               "    price_unit  usd/gpu/h, usd/node/h, usd/node/day, usd/node/month (730 hours);\n"
+               "                a price must have one\n"
+               "    market      on-demand, spot, reserved, owned\n"
+               "    fabric      none, ethernet, roce, infiniband, efa, tcpx, unknown\n"
+               "    device      gpu, or cpu: then gpus is the ranks of a node and gpu_mem the\n"
+               "                memory of one\n\n"
+               "GPU names: an id such as h100-sxm, a100-80-sxm, rtx4090, or the seller's name.\n\n"
+               "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
 }
 
 const struct help_topic HELP_TOPICS[] = {

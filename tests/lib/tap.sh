@@ -15,10 +15,12 @@ mkdir -p "$BERTH_HOME"
 
 t() {
     tap_n=$((tap_n + 1))
-    if (
+    # not as the condition of an if: set -e would be ignored everywhere below it
+    (
         set -e
         "$2"
-    ) >"$tmp/tap.log" 2>&1; then
+    ) >"$tmp/tap.log" 2>&1
+    if [ $? = 0 ]; then
         echo "ok $tap_n - $1"
     else
         echo "not ok $tap_n - $1"
@@ -44,6 +46,10 @@ exits() {
         cat "$tmp/out" "$tmp/err"
         return 1
     fi
+}
+# fails COMMAND...: the command must not succeed (a bare ! would not stop a test under set -e)
+fails() {
+    ! "$@"
 }
 # says TEXT FILE: the file contains the fixed text
 says() {

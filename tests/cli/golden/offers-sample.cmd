@@ -1,0 +1,1 @@
+"$berth" offers gpu:h100 'nodes>=4' fabric:ib

@@ -1,0 +1,1 @@
+"$berth" offers --bogus --json --reproducible
