@@ -1,0 +1,235 @@
+"""Reference numbers for the training engine: see README.md beside this file.
+
+Usage: make_goldens.py [--check]   writes, or compares with, one folder per model.
+"""
+
+import json
+import math
+import pathlib
+import struct
+import sys
+
+import numpy as np
+import torch
+
+import reference_models as ref
+
+HERE = pathlib.Path(__file__).parent
+BATCH, SEQ = 4, 24
+
+TRAINING = {
+    "steps": 20, "batch": BATCH, "seq": SEQ,
+    "lr": 3e-3, "lr_min": 3e-4, "warmup_steps": 5,
+    "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0,
+}
+
+# Sizes that no vector length divides, where the architecture allows it.
+MODELS = {
+    "gpt2-tiny": {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new",
+        "n_layer": 2, "n_embd": 36, "n_head": 3, "n_inner": 144, "vocab_size": 101, "n_positions": 32,
+        "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True,
+    },
+    "llama-tiny": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 10, "intermediate_size": 92, "vocab_size": 103, "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False,
+        "rope_theta": 10000.0,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                         "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+    },
+    "qwen2-tiny": {
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu",
+        "num_hidden_layers": 2, "hidden_size": 30, "num_attention_heads": 3, "num_key_value_heads": 1,
+        "head_dim": 10, "intermediate_size": 76, "vocab_size": 97, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "use_sliding_window": False,
+        "rope_theta": 1000000.0,
+    },
+}
+
+
+# --- inputs ---
+
+
+def initial_parameters(config, seed):
+    """Larger than usual initial values, so that attention is far from uniform and no gradient is
+    lost in another; biases and norms are not at their neutral values either."""
+    g = torch.Generator().manual_seed(seed)
+    params = {}
+    for name, shape in ref.parameter_shapes(config).items():
+        noise = torch.randn(shape, generator=g, dtype=torch.float64)
+        if len(shape) == 2:
+            value = noise * (0.3 if "embed" in name or "wte" in name else 0.8 / math.sqrt(min(shape)))
+        else:
+            value = 0.1 * noise + (0 if name.endswith("bias") else 1)
+        params[name] = value.to(torch.float32)
+    return params
+
+
+def token_batches(config, seed):
+    """(steps, batch, seq) tokens and targets of a stream with something to learn: each token is mostly
+    a fixed function of the one before."""
+    rng = np.random.RandomState(seed)
+    vocab = config["vocab_size"]
+    stream = np.zeros((TRAINING["steps"], BATCH, SEQ + 1), dtype=np.int64)
+    stream[..., 0] = rng.randint(0, vocab, stream.shape[:2])
+    for t in range(1, SEQ + 1):
+        follows = (stream[..., t - 1] * 7 + 3) % vocab
+        stream[..., t] = np.where(rng.rand(*follows.shape) < 0.8, follows, rng.randint(0, vocab, follows.shape))
+    stream = torch.from_numpy(stream)
+    return stream[..., :-1].contiguous(), stream[..., 1:].contiguous()
+
+
+# --- numbers ---
+
+
+def as_type(params, dtype):
+    return {name: p.to(dtype).clone().requires_grad_() for name, p in params.items()}
+
+
+def loss_and_gradients(config, params, tokens, targets, dtype):
+    p = as_type(params, dtype)
+    loss = ref.loss_of(config, p, tokens, targets)
+    loss.backward()
+    return loss.item(), {name: x.grad for name, x in p.items()}
+
+
+def learning_rate(step):
+    """step counts from 1: linear warm-up, then half a cosine from lr to lr_min at the last step."""
+    t = TRAINING
+    if step <= t["warmup_steps"]:
+        return t["lr"] * step / t["warmup_steps"]
+    progress = (step - t["warmup_steps"]) / (t["steps"] - t["warmup_steps"])
+    return t["lr_min"] + 0.5 * (t["lr"] - t["lr_min"]) * (1 + math.cos(math.pi * progress))
+
+
+def train(config, params, tokens, targets, dtype):
+    """Loss (before the update), gradient norm (before clipping) and learning rate of every step, by
+    PyTorch's own AdamW and clipping; and the parameters at the end."""
+    p, t = as_type(params, dtype), TRAINING
+    groups = [{"params": [x for x in p.values() if x.dim() == 2], "weight_decay": t["weight_decay"]},
+              {"params": [x for x in p.values() if x.dim() == 1], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(t["beta1"], t["beta2"]), eps=t["eps"])
+    losses, norms, rates = [], [], []
+    for step in range(1, t["steps"] + 1):
+        rates.append(learning_rate(step))
+        for group in optimizer.param_groups:
+            group["lr"] = rates[-1]
+        loss = ref.loss_of(config, p, tokens[step - 1], targets[step - 1])
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(p.values(), t["clip_norm"]).item())
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, norms, rates
+
+
+# --- a second opinion ---
+
+
+def transformers_gradients(config, params, tokens, targets):
+    """Loss and gradients in double by Hugging Face's own classes (norms and angles inside are fp32)."""
+    import transformers
+    classes = {"gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+               "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+               "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM)}
+    config_class, model_class = classes[config["model_type"]]
+    hf_config = config_class(**config, attn_implementation="eager", attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
+    model = model_class(hf_config).double().train()
+    missing, unexpected = model.load_state_dict({k: v.double() for k, v in params.items()}, strict=False)
+    assert not unexpected and all("lm_head" in name or ".attn.bias" in name for name in missing), (missing, unexpected)
+    logits = model(tokens).logits
+    loss = torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), targets.flatten())
+    loss.backward()
+    return loss.item(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def check_against_transformers(name, config, params, tokens, targets, loss, gradients):
+    hf_loss, hf_gradients = transformers_gradients(config, params, tokens, targets)
+    scale = max(g.norm().item() for g in gradients.values())
+    worst = max((g - hf_gradients[n]).norm().item() / max(g.norm().item(), 1e-3 * scale) for n, g in gradients.items())
+    print(f"{name}: loss {loss:.12f}, transformers {hf_loss:.12f}; gradients apart by {worst:.1e} at most")
+    assert abs(loss - hf_loss) < 1e-6 * loss and worst < 2e-5
+
+
+# --- files ---
+
+
+def write_safetensors(path, tensors):
+    """tensors: name -> numpy array. Header padded so that the data start at a multiple of 8."""
+    words = {"float32": "F32", "float64": "F64", "int32": "I32"}
+    header, offset = {}, 0
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    for name, x in ordered:
+        header[name] = {"dtype": words[str(x.dtype)], "shape": list(x.shape), "data_offsets": [offset, offset + x.nbytes]}
+        offset += x.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    data = b"".join(np.ascontiguousarray(x).tobytes() for _, x in ordered)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_safetensors(path):
+    raw = path.read_bytes()
+    n = struct.unpack("<Q", raw[:8])[0]
+    types = {"F32": np.float32, "F64": np.float64, "I32": np.int32}
+    tensors = {}
+    for name, t in json.loads(raw[8:8 + n]).items():
+        begin, end = t["data_offsets"]
+        tensors[name] = np.frombuffer(raw[8 + n + begin:8 + n + end], types[t["dtype"]]).reshape(t["shape"])
+    return tensors
+
+
+def golden_tensors(name, config, params, seed):
+    tokens, targets = token_batches(config, seed)
+    out = {"tokens": tokens.int().numpy(), "targets": targets.int().numpy()}
+    loss64, grads64 = loss_and_gradients(config, params, tokens[0], targets[0], torch.float64)
+    loss32, grads32 = loss_and_gradients(config, params, tokens[0], targets[0], torch.float32)
+    check_against_transformers(name, config, params, tokens[0], targets[0], loss64, grads64)
+    out["loss.fp64"], out["loss.fp32"] = np.array([loss64]), np.array([loss32], dtype=np.float32)
+    out.update({f"grad.fp64.{n}": g.numpy() for n, g in grads64.items()})
+    out.update({f"grad.fp32.{n}": g.numpy() for n, g in grads32.items()})
+    losses, norms, rates = train(config, params, tokens, targets, torch.float64)
+    losses32, _, _ = train(config, params, tokens, targets, torch.float32)
+    out["curve.loss"], out["curve.grad_norm"], out["curve.lr"] = map(np.array, (losses, norms, rates))
+    out["curve.loss.fp32"] = np.array(losses32)
+    apart = max(abs(a - b) / a for a, b in zip(losses, losses32))
+    print(f"{name}: {sum(p.numel() for p in params.values())} parameters, loss {losses[0]:.4f} to {losses[-1]:.4f}, "
+          f"gradient norm {min(norms):.2f} to {max(norms):.2f}, PyTorch's fp32 curve apart by {apart:.1e}")
+    return out
+
+
+def apart(a, b):
+    return float(np.linalg.norm((a - b).ravel()) / np.linalg.norm(b.ravel()))
+
+
+def check_file(path, tensors):
+    """Another PyTorch or processor may round otherwise: fp64 results to 1e-9, fp32 ones to 1e-3."""
+    stored = read_safetensors(path)
+    assert stored.keys() == tensors.keys(), f"{path}: other tensors"
+    for name, x in tensors.items():
+        if np.linalg.norm(x.ravel()) > 1e-9:
+            limit = 1e-9 if x.dtype == np.float64 and "fp32" not in name else 1e-3
+            assert apart(stored[name], x) <= limit, f"{path}: {name} differs by {apart(stored[name], x):.1e}"
+
+
+def main():
+    torch.set_num_threads(1)
+    is_check = sys.argv[1:] == ["--check"]
+    for seed, (name, config) in enumerate(MODELS.items(), 1):
+        folder = HERE / name
+        params = initial_parameters(config, seed)
+        files = {"model.safetensors": {n: p.numpy() for n, p in params.items()},
+                 "golden.safetensors": golden_tensors(name, config, params, seed)}
+        folder.mkdir(exist_ok=True)
+        for file, tensors in files.items():
+            (check_file if is_check else write_safetensors)(folder / file, tensors)
+        if not is_check:
+            (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    if not is_check:
+        (HERE / "training.json").write_text(json.dumps(TRAINING, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
