@@ -115,6 +115,7 @@ $(BUILD)/obj/cli/cmd_version.o: $(BUILD)/gen/gen_commit.h
 FORCE:
 
 # facts/NAME.EXT becomes embed_NAME_EXT (base/embed.h)
+.PRECIOUS: $(BUILD)/obj/%.o
 .SECONDEXPANSION:
 $(BUILD)/obj/%/facts.o: $$(wildcard $$*/facts/*)
 	@mkdir -p $(@D); echo '  EMBED $*/facts'
@@ -197,7 +198,13 @@ demo: all $(TEST_DEPS_STAMP)
 golden:
 	@tests/golden/make
 
-bench: all
+# every file tests/bench/NAME.c is a program of its own
+BENCH_BINS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
+$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call libs,$(ENGINE_FOLDERS))
+	@mkdir -p $(@D); echo '  LINK $@'
+	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ENGINE_LIBS)
+
+bench: all $(BENCH_BINS)
 	@BUILD=$(BUILD) tests/bench/run
 
 format:

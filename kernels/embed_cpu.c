@@ -51,27 +51,33 @@ K_INLINE void scatter_columns(
     }
 }
 
-static void zero_columns(float *w, int64_t rows, int64_t width, int64_t col, int64_t n)
-{
-    for (int64_t row = 0; row < rows; row++)
-        memset(w + row * width + col, 0, (size_t)n * sizeof(float));
-}
-
 static void embed_bwd(void *arg, int64_t first, int64_t last)
 {
     const struct k_embed_bwd *a = arg;
     for (int64_t i = first; i < last; i++) {
         int64_t col = i * COLUMNS, n = k_min(COLUMNS, a->width - col);
-        if (!a->accumulate && a->dwte)
-            zero_columns(a->dwte, a->vocab, a->width, col, n);
-        if (!a->accumulate && a->dwpe)
-            zero_columns(a->dwpe, a->positions, a->width, col, n);
         K_BY_TYPE(a->type, scatter_columns, a, col, n);
     }
 }
 
+struct table {
+    float *rows;
+    int64_t width;
+};
+
+static void zero_rows(void *arg, int64_t first, int64_t last)
+{
+    const struct table *t = arg;
+    memset(t->rows + first * t->width, 0, (size_t)((last - first) * t->width) * sizeof(float));
+}
+
 void K_NAME(k_embed_bwd)(struct pool *p, const struct k_embed_bwd *a)
 {
+    struct table dwte = {a->dwte, a->width}, dwpe = {a->dwpe, a->width};
+    if (!a->accumulate && a->dwte)
+        pool_run(p, a->vocab, zero_rows, &dwte);
+    if (!a->accumulate && a->dwpe)
+        pool_run(p, a->positions, zero_rows, &dwpe);
     pool_run(p, k_blocks(a->width, COLUMNS), embed_bwd, (void *)a);
 }
 

@@ -146,6 +146,15 @@ K_INLINE k_vec k_vec_part(const float *p, int64_t n, float fill)
 }
 
 /* a * b + c, rounded once where the instruction set can. */
+K_INLINE float k_fmaf(float a, float b, float c)
+{
+#if defined __FMA__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 K_INLINE k_vec k_fma(k_vec a, k_vec b, k_vec c)
 {
 #if K_LANES == 16
@@ -243,17 +252,17 @@ K_INLINE float k_exp(float x)
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     float c = x > high ? high : x;
     c = c < low ? low : c;
-    float shifted = c * 1.44269504f + magic;
+    float shifted = k_fmaf(c, 1.44269504f, magic);
     float n = shifted - magic;
-    float r = c - n * 0.693359375f; /* exact: the constant has 9 bits */
-    r = r + n * 2.12194440e-4f;
+    float r = k_fmaf(n, -0.693359375f, c); /* exact: the constant has 9 bits */
+    r = k_fmaf(n, 2.12194440e-4f, r);
     float p = 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * (r * r) + r + 1.0f;
+    p = k_fmaf(p, r, 1.0f / 720);
+    p = k_fmaf(p, r, 1.0f / 120);
+    p = k_fmaf(p, r, 1.0f / 24);
+    p = k_fmaf(p, r, 1.0f / 6);
+    p = k_fmaf(p, r, 0.5f);
+    p = k_fmaf(p, r * r, r) + 1.0f;
     int32_t bits;
     memcpy(&bits, &shifted, sizeof(bits));
     uint32_t power = ((uint32_t)bits + 127u) << 23; /* low bits of magic's mantissa are zero */
