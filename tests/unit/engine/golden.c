@@ -1,0 +1,301 @@
+/* The engine against PyTorch in double precision: tests/golden/README.md says what the files hold.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "engine/safetensors.h"
+#include "lib_ranks.h"
+
+enum { STEPS = 20, BATCH = 4, SEQ = 24 };
+
+/* Per tensor ||g - g*|| <= GRADIENT ||g*||; loss and norm of every step to CURVE of themselves. */
+#define GRADIENT 1e-5
+#define CURVE    5e-5
+
+static const char *const folders[] = {
+    "tests/golden/gpt2-tiny", "tests/golden/llama-tiny", "tests/golden/qwen2-tiny"};
+
+struct golden {
+    struct model model;
+    struct st_reader *params, *numbers;
+    int32_t tokens[STEPS * BATCH * SEQ], targets[STEPS * BATCH * SEQ];
+};
+
+static void read_all(struct st_reader *r, const char *name, void *out, size_t bytes)
+{
+    struct err e = ERR_INIT;
+    const struct st_tensor *t = st_find(r, name);
+    if (!t || t->end - t->begin != bytes)
+        fail_msg("golden tensor %s is missing or of another size", name);
+    ranks_check(st_read(r, t, 0, out, bytes, &e), &e);
+}
+
+static void golden_open(struct golden *g, const char *folder)
+{
+    struct err e = ERR_INIT;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    ranks_check(model_find(&g->model, path, &e), &e);
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    ranks_check(st_open(&g->params, path, &e), &e);
+    snprintf(path, sizeof(path), "%s/golden.safetensors", folder);
+    ranks_check(st_open(&g->numbers, path, &e), &e);
+    read_all(g->numbers, "tokens", g->tokens, sizeof(g->tokens));
+    read_all(g->numbers, "targets", g->targets, sizeof(g->targets));
+}
+
+static void golden_close(struct golden *g)
+{
+    st_close(g->params);
+    st_close(g->numbers);
+}
+
+/* --- Hugging Face's layout --- */
+
+/* First output of q, k or v inside GPT-2's joint tensor, and all its outputs. */
+static int64_t outputs_before(const struct model *m, enum tensor_role r, int64_t *all)
+{
+    bool is_joint =
+        r == T_Q_W || r == T_K_W || r == T_V_W || r == T_Q_B || r == T_K_B || r == T_V_B;
+    if (!is_joint)
+        return 0;
+    *all = 3 * m->width;
+    return r == T_Q_W || r == T_Q_B ? 0 : r == T_K_W || r == T_K_B ? m->width : 2 * m->width;
+}
+
+/* Where element (row, col) of a tensor of ours lies in the file's tensor of that name. */
+static int64_t place_in_file(
+    const struct model *m, const struct tensor *t, int64_t row, int64_t col)
+{
+    bool is_embedding = t->role == T_TOKEN_EMBED || t->role == T_POSITION_EMBED;
+    if (m->family != MODEL_GPT2 || is_embedding)
+        return row * t->cols + col;
+    int64_t all = t->rows, before = outputs_before(m, t->role, &all);
+    return t->is_vector ? before + row : col * all + before + row;
+}
+
+static int element_bytes(const struct st_tensor *t)
+{
+    return st_dtype_bytes(t->dtype);
+}
+
+/* A tensor of ours in our order, as doubles, from the file's PREFIX + name. Caller frees. */
+static double *read_ours(const struct golden *g, struct st_reader *r, const char *prefix, int unit,
+    const struct tensor *t)
+{
+    char name[128], full[160];
+    struct err e = ERR_INIT;
+    snprintf(full, sizeof(full), "%s%s", prefix, model_tensor_name(&g->model, unit, t->role, name));
+    const struct st_tensor *file = st_find(r, full);
+    if (!file)
+        fail_msg("golden tensor %s is missing", full);
+    size_t bytes = (size_t)(file->end - file->begin);
+    char *data = base_alloc(bytes);
+    ranks_check(st_read(r, file, 0, data, bytes, &e), &e);
+    double *out = base_alloc((size_t)(t->rows * t->cols) * sizeof(*out));
+    for (int64_t row = 0; row < t->rows; row++)
+        for (int64_t col = 0; col < t->cols; col++) {
+            const char *at = data + place_in_file(&g->model, t, row, col) * element_bytes(file);
+            float f;
+            memcpy(&f, at, sizeof(f));
+            if (element_bytes(file) == 8)
+                memcpy(&out[row * t->cols + col], at, 8);
+            else
+                out[row * t->cols + col] = (double)f;
+        }
+    free(data);
+    return out;
+}
+
+/* --- a run from the golden parameters --- */
+
+struct training {
+    struct golden *golden;
+    struct step_params params;
+    int64_t steps;
+    double lr[STEPS], loss[STEPS], norm[STEPS];
+    float *first_moment[16]; /* of each unit, rank 0's whole unit; one rank only */
+};
+
+static void load_unit(struct rank *r, const struct golden *g, int unit)
+{
+    const struct unit_layout *l = &r->schedule->unit[unit];
+    for (int kind = 0; kind < STATE_KINDS; kind++) {
+        struct state_view v = executor_state(r->x, unit, (enum state_kind)kind);
+        memset(v.data, 0, (size_t)v.count * sizeof(float));
+    }
+    struct state_view v = executor_state(r->x, unit, STATE_MASTER);
+    for (int i = 0; i < l->n; i++) {
+        const struct tensor *t = &l->tensor[i];
+        double *value = read_ours(g, g->params, "", unit, t);
+        for (int64_t j = 0; j < t->rows * t->cols; j++) {
+            int64_t at = t->offset + j - v.first;
+            if (at >= 0 && at < v.count)
+                v.data[at] = (float)value[j];
+        }
+        free(value);
+    }
+}
+
+struct position {
+    const struct rank *r;
+    const struct golden *g;
+    int64_t step; /* from 0 */
+};
+
+/* The batch of 4 sequences, in global sample order. */
+static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    const struct position *p = arg;
+    const struct strategy *s = &p->r->schedule->strategy;
+    int64_t sample = (micro * s->ranks + p->r->rank) * s->micro_batch;
+    size_t from = (size_t)((p->step * BATCH + sample) * SEQ), n = (size_t)(s->micro_batch * SEQ);
+    memcpy(tokens, p->g->tokens + from, n * sizeof(*tokens));
+    memcpy(targets, p->g->targets + from, n * sizeof(*targets));
+    return RC_OK;
+}
+
+static void train(struct rank *r)
+{
+    struct training *t = r->arg;
+    struct err e = ERR_INIT;
+    /* readers are shared: one rank after the other */
+    static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&reading);
+    for (int u = 0; u < r->schedule->n_units; u++)
+        load_unit(r, t->golden, u);
+    pthread_mutex_unlock(&reading);
+    ranks_check(executor_publish(r->x, &e), &e);
+    for (int64_t i = 0; i < t->steps; i++) {
+        struct position p = {r, t->golden, i};
+        struct step_params sp = t->params;
+        struct step_result out;
+        sp.step = i + 1;
+        sp.lr = t->lr[i];
+        sp.local_targets = (double)(BATCH * SEQ) / r->ranks;
+        ranks_check(executor_step(r->x, &sp, fill, &p, &out, &e), &e);
+        if (r->rank == 0) {
+            t->loss[i] = out.loss;
+            t->norm[i] = out.grad_norm;
+        }
+    }
+    for (int u = 0; r->ranks == 1 && u < r->schedule->n_units; u++) {
+        struct state_view v = executor_state(r->x, u, STATE_M);
+        t->first_moment[u] = base_alloc((size_t)v.count * sizeof(float));
+        memcpy(t->first_moment[u], v.data, (size_t)v.count * sizeof(float));
+    }
+}
+
+static struct strategy strategy_of(enum strategy_kind kind, int64_t ranks, int64_t accum)
+{
+    struct strategy s = strategy_default(kind, ranks, ranks);
+    s.seq = SEQ;
+    s.micro_batch = BATCH / ranks / accum;
+    s.grad_accum = accum;
+    s.precision = PRECISION_FP32;
+    return s;
+}
+
+static void run(struct training *t, struct strategy s)
+{
+    struct rank_options o = {.config = &t->golden->model, .strategy = s, .threads = 1};
+    ranks_run(&o, train, t);
+}
+
+/* --- gradients --- */
+
+static void check_gradient(const struct training *t, int unit, const struct tensor *tensor)
+{
+    const struct golden *g = t->golden;
+    char name[128];
+    model_tensor_name(&g->model, unit, tensor->role, name);
+    double *want = read_ours(g, g->numbers, "grad.fp64.", unit, tensor);
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
+        double got = (double)t->first_moment[unit][tensor->offset + i];
+        difference += (got - want[i]) * (got - want[i]);
+        norm += want[i] * want[i];
+    }
+    free(want);
+    /* softmax does not see a constant added to all keys: GPT-2's key bias has no gradient */
+    bool is_zero = g->model.family == MODEL_GPT2 && tensor->role == T_K_B;
+    double limit = is_zero ? 1e-7 * t->norm[0] : GRADIENT * sqrt(norm);
+    if (!(sqrt(difference) <= limit))
+        fail_msg("%s (role %d): off by %.2e, its norm is %.2e", name, tensor->role,
+            sqrt(difference), sqrt(norm));
+}
+
+/* With beta1 = 0 the first moment after a step is its gradient. */
+static void gradients_match_double_precision_tensor_by_tensor(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        struct golden g;
+        golden_open(&g, folders[f]);
+        struct training t = {.golden = &g, .steps = 1, .params = {.beta2 = 0.5, .eps = 1}};
+        struct strategy s = strategy_of(STRATEGY_DDP, 1, 1);
+        run(&t, s);
+        double loss;
+        read_all(g.numbers, "loss.fp64", &loss, sizeof(loss));
+        assert_true(fabs(t.loss[0] - loss) <= 1e-6 * loss);
+        for (int u = 0; u < model_units(&g.model); u++) {
+            struct unit_layout l;
+            model_unit_layout(&g.model, u, 1, &l);
+            for (int i = 0; i < l.n; i++)
+                check_gradient(&t, u, &l.tensor[i]);
+            free(t.first_moment[u]);
+        }
+        golden_close(&g);
+    }
+}
+
+/* --- twenty steps --- */
+
+static void check_curve(struct golden *g, struct strategy s, const char *what)
+{
+    /* tests/golden/training.json */
+    struct training t = {.golden = g, .steps = STEPS};
+    t.params = (struct step_params){
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1.0};
+    double loss[STEPS], norm[STEPS];
+    read_all(g->numbers, "curve.lr", t.lr, sizeof(t.lr));
+    read_all(g->numbers, "curve.loss", loss, sizeof(loss));
+    read_all(g->numbers, "curve.grad_norm", norm, sizeof(norm));
+    run(&t, s);
+    for (int i = 0; i < STEPS; i++)
+        if (!(fabs(t.loss[i] - loss[i]) <= CURVE * loss[i] &&
+                fabs(t.norm[i] - norm[i]) <= CURVE * norm[i]))
+            fail_msg("%s, %s, step %d: loss %.7f, want %.7f; norm %.6f, want %.6f", g->model.name,
+                what, i + 1, t.loss[i], loss[i], t.norm[i], norm[i]);
+    for (int u = 0; u < model_units(&g->model); u++)
+        free(t.first_moment[u]);
+}
+
+static void twenty_steps_follow_the_double_precision_curve(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        struct golden g;
+        golden_open(&g, folders[f]);
+        check_curve(&g, strategy_of(STRATEGY_DDP, 1, 1), "one rank");
+        check_curve(&g, strategy_of(STRATEGY_ZERO1, 2, 2), "zero1 on two ranks");
+        check_curve(&g, strategy_of(STRATEGY_ZERO3, 4, 1), "zero3 on four ranks");
+        golden_close(&g);
+    }
+}
+
+int test_golden(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_match_double_precision_tensor_by_tensor),
+        cmocka_unit_test(twenty_steps_follow_the_double_precision_curve),
+    };
+    return cmocka_run_group_tests_name("engine/golden", tests, NULL, NULL);
+}
