@@ -83,11 +83,25 @@ static enum rc check_workspace(const struct schedule *s, struct err *e)
     return RC_OK;
 }
 
+/* What can be planned but not computed here is refused, never computed as something else. */
+static enum rc check_model(const struct model *m, struct err *e)
+{
+    if (m->has_qk_norm)
+        return err_set(e, RC_LIMIT,
+            "model '%s' normalises queries and keys, which this engine does not train", m->name);
+    if (m->head_dim > K_MAX_HEAD_DIM)
+        return err_set(e, RC_LIMIT, "model '%s' has head_dim %lld; the engine takes at most %d",
+            m->name, (long long)m->head_dim, K_MAX_HEAD_DIM);
+    return RC_OK;
+}
+
 enum rc executor_open(struct executor **out, const struct schedule *s,
     const struct executor_options *o, struct err *e)
 {
     *out = NULL;
-    enum rc rc = check_workspace(s, e);
+    enum rc rc = check_model(&s->model, e);
+    if (!rc)
+        rc = check_workspace(s, e);
     if (rc)
         return rc;
     struct executor *x = base_calloc(1, sizeof(*x));

@@ -256,6 +256,27 @@ static void a_slab_one_page_smaller_fails_and_the_planned_one_runs(void **state)
     assert_non_null(strstr(smaller.e.msg, "4096 too few"));
 }
 
+static void refuses_models_its_kernels_do_not_cover(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct rank_options o = {.strategy = base(STRATEGY_DDP, 1, 1)};
+    struct model m, wide;
+    struct schedule *s;
+    struct executor *x = NULL;
+    struct executor_options xo = {.device = &device_cpu, .kernels = kernels_best()};
+    ranks_check(model_find(&m, "tiny-llama", &e), &e);
+    ranks_check(schedule_make(&s, &m, &o.strategy, &e), &e);
+    wide = s->model;
+    s->model.has_qk_norm = true;
+    assert_int_equal(executor_open(&x, s, &xo, &e), RC_LIMIT);
+    s->model = wide;
+    s->model.head_dim = 512;
+    assert_int_equal(executor_open(&x, s, &xo, &e), RC_LIMIT);
+    assert_null(x);
+    schedule_free(s);
+}
+
 #if POISON_WORKS
 static void train_with_a_lie(struct rank *r)
 {
@@ -294,6 +315,7 @@ int test_executor(void)
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
         cmocka_unit_test(the_executed_operations_are_the_planned_list),
         cmocka_unit_test(a_slab_one_page_smaller_fails_and_the_planned_one_runs),
+        cmocka_unit_test(refuses_models_its_kernels_do_not_cover),
 #if POISON_WORKS
         cmocka_unit_test(touching_what_was_not_declared_is_caught),
 #endif
