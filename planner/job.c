@@ -1,0 +1,510 @@
+#include "planner/job.h"
+
+#include <math.h>
+#include <strings.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/units.h"
+
+enum { JOB_MAX_BYTES = 4 << 20 };
+static const int64_t max_tokens = 1000000000000000000;
+
+/* --- words --- */
+
+static const char *const objective_names[] = {"cost", "time", "balanced"};
+static const char *const spot_names[] = {"no", "allow", "only"};
+
+const char *objective_name(enum objective o)
+{
+    return objective_names[o];
+}
+
+const char *spot_name(enum spot s)
+{
+    return spot_names[s];
+}
+
+enum rc objective_parse(const char *word, enum objective *out, struct err *e)
+{
+    for (size_t i = 0; i < BASE_COUNT(objective_names); i++) {
+        if (strcmp(word, objective_names[i]) == 0) {
+            *out = (enum objective)i;
+            return RC_OK;
+        }
+    }
+    return err_set(e, RC_USAGE, "unknown objective '%s'; there are cost, time and balanced", word);
+}
+
+enum rc spot_parse(const char *word, enum spot *out, struct err *e)
+{
+    for (size_t i = 0; i < BASE_COUNT(spot_names); i++) {
+        if (strcmp(word, spot_names[i]) == 0) {
+            *out = (enum spot)i;
+            return RC_OK;
+        }
+    }
+    return err_set(e, RC_USAGE, "spot is '%s'; it may be no, allow or only", word);
+}
+
+enum rc job_allow(struct job *j, const char *word, struct err *e)
+{
+    enum precision p;
+    if (precision_parse(word, &p, NULL))
+        return err_set(e, RC_USAGE, "nothing called '%s' can be allowed; fp32 and bf16 can", word);
+    if (p == PRECISION_FP32)
+        j->allow_fp32 = true;
+    else
+        j->allow_bf16 = true;
+    return RC_OK;
+}
+
+bool job_allows(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    if (list[0] == '\0')
+        return true;
+    for (const char *p = list; *p; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+        if (len == n && strncasecmp(p, word, n) == 0)
+            return true;
+        p += len;
+    }
+    return false;
+}
+
+/* --- life --- */
+
+void job_init(struct job *j)
+{
+    memset(j, 0, sizeof *j);
+    j->precision = PRECISION_BF16;
+    j->objective = OBJECTIVE_COST;
+}
+
+void job_release(struct job *j)
+{
+    json_free(j->training);
+    j->training = NULL;
+}
+
+void job_copy(struct job *out, const struct job *j)
+{
+    *out = *j;
+    out->training = j->training ? json_clone(j->training) : NULL;
+}
+
+/* --- reading --- */
+
+/* How a field is read: into the member at offset, or by a function. */
+struct field {
+    struct job_field doc;
+    enum { COUNT, BYTES, SECONDS, USD, NUMBER, TEXT, LIST, OTHER } kind;
+    size_t offset;
+    size_t size; /* of a text member */
+    enum rc (*read)(struct job *j, const struct json *v, struct err *e);
+};
+
+static enum rc read_model(struct job *j, const struct json *v, struct err *e)
+{
+    enum rc rc;
+    if (json_is_str(v))
+        rc = model_find(&j->model, json_as_str(v, ""), e);
+    else if (json_get(v, "model_type"))
+        rc = model_from_config(&j->model, v, e);
+    else
+        rc = model_from_json(&j->model, v, e);
+    j->has_model = rc == RC_OK;
+    return rc;
+}
+
+static enum rc read_precision(struct job *j, const struct json *v, struct err *e)
+{
+    return precision_parse(json_as_str(v, ""), &j->precision, e);
+}
+
+static enum rc read_objective(struct job *j, const struct json *v, struct err *e)
+{
+    return objective_parse(json_as_str(v, ""), &j->objective, e);
+}
+
+static enum rc read_spot(struct job *j, const struct json *v, struct err *e)
+{
+    return spot_parse(json_as_str(v, ""), &j->spot, e);
+}
+
+static enum rc read_allow(struct job *j, const struct json *v, struct err *e)
+{
+    if (!json_is_arr(v))
+        return err_set(e, RC_INVALID, "it must be an array of words");
+    j->allow_fp32 = j->allow_bf16 = false;
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < json_len(v); i++)
+        rc = job_allow(j, json_as_str(json_at(v, i), ""), e);
+    return rc;
+}
+
+static enum rc read_training(struct job *j, const struct json *v, struct err *e)
+{
+    if (!json_is_obj(v))
+        return err_set(e, RC_INVALID, "it must be an object");
+    json_free(j->training);
+    j->training = json_clone(v);
+    return RC_OK;
+}
+
+#define AT(member)      offsetof(struct job, member)
+#define TEXT_AT(member) offsetof(struct job, member), sizeof(((struct job *)0)->member)
+static const struct field fields[] = {
+    {{"model", "name, path or object",
+         "preset, path of a config.json, or its dimensions as an object"},
+        OTHER, 0, 0, read_model},
+    {{"tokens", "count", "tokens to train on"}, COUNT, AT(tokens), 0, NULL},
+    {{"seq", "count", "tokens of a sequence; default 4096, or what the model can"}, COUNT, AT(seq),
+        0, NULL},
+    {{"global_batch_tokens", "count", "tokens of an optimizer step; default by model size"}, COUNT,
+        AT(global_batch_tokens), 0, NULL},
+    {{"precision", "bf16 or fp32", "of parameters in use and activations; default bf16"}, OTHER, 0,
+        0, read_precision},
+    {{"objective", "cost, time or balanced", "what the first plan is best at; default cost"}, OTHER,
+        0, 0, read_objective},
+    {{"budget_usd", "money", "most the whole run may cost"}, USD, AT(budget_micro_usd), 0, NULL},
+    {{"deadline", "duration", "longest the whole run may take"}, SECONDS, AT(deadline_s), 0, NULL},
+    {{"max_gpus", "count", "most GPUs (on CPU: worker processes) to rent"}, COUNT, AT(max_gpus), 0,
+        NULL},
+    {{"providers", "array of words", "only offers of these"}, LIST, TEXT_AT(provider), NULL},
+    {{"regions", "array of words", "only offers in these"}, LIST, TEXT_AT(region), NULL},
+    {{"gpus", "array of words", "only these GPU models or families"}, LIST, TEXT_AT(gpu), NULL},
+    {{"fabrics", "array of words", "only these between nodes"}, LIST, TEXT_AT(fabric), NULL},
+    {{"spot", "no, allow or only", "interruptible offers; default no"}, OTHER, 0, 0, read_spot},
+    {{"allow", "array of words", "precisions the search may also try: fp32, bf16"}, OTHER, 0, 0,
+        read_allow},
+    {{"data", "text", "local:PATH, host:PATH or shared:PATH"}, TEXT, TEXT_AT(data), NULL},
+    {{"data_bytes", "size", "bytes of data to upload before the run"}, BYTES, AT(data_bytes), 0,
+        NULL},
+    {{"upload_bytes_per_second", "number", "rate of that upload; default 12.5e6 (100 Mbit/s)"},
+        NUMBER, AT(upload_bytes_per_s), 0, NULL},
+    {{"checkpoint_every", "duration", "time between checkpoints; default 30m"}, SECONDS,
+        AT(checkpoint_every_s), 0, NULL},
+    {{"store", "text", "where checkpoints live: local, local+partner or shared:PATH"}, TEXT,
+        TEXT_AT(store), NULL},
+    {{"training", "object", "learning rate, schedule, seed and so on, for the engine"}, OTHER, 0, 0,
+        read_training},
+    {{NULL, NULL, NULL}, OTHER, 0, 0, NULL},
+};
+
+const struct job_field *job_field_at(int i)
+{
+    return &fields[i].doc;
+}
+
+static enum rc read_int(const struct field *f, const struct json *v, int64_t *out, struct err *e)
+{
+    if (json_is_int(v)) {
+        int64_t x = json_as_int(v, -1);
+        if (x < 0 || (f->kind == USD && x > INT64_MAX / USD_MICRO))
+            return err_set(e, RC_INVALID, "it is out of range");
+        *out = f->kind == USD ? x * USD_MICRO : x;
+        return RC_OK;
+    }
+    if (json_is_num(v)) {
+        double x = json_as_num(v, -1) * (f->kind == USD ? (double)USD_MICRO : 1);
+        if (!(x >= 0 && x < 9e18) || (f->kind != USD && x != floor(x)))
+            return err_set(e, RC_INVALID, "it must be a whole number that is not negative");
+        *out = llround(x);
+        return RC_OK;
+    }
+    const char *text = json_as_str(v, NULL);
+    if (!text)
+        return err_set(e, RC_INVALID, "it must be a %s", f->doc.form);
+    if (f->kind == USD)
+        return units_parse_usd(text, out, e);
+    return f->kind == BYTES ? units_parse_bytes(text, out, e) : units_parse_count(text, out, e);
+}
+
+static enum rc read_number(const struct field *f, const struct json *v, double *out, struct err *e)
+{
+    if (json_is_str(v) && f->kind == SECONDS)
+        return units_parse_seconds(json_as_str(v, ""), out, e);
+    double x = json_as_num(v, NAN);
+    if (!(x >= 0 && isfinite(x)))
+        return err_set(e, RC_INVALID, "it must be a %s", f->doc.form);
+    *out = x;
+    return RC_OK;
+}
+
+static enum rc read_text(const struct field *f, const struct json *v, char *out, struct err *e)
+{
+    const char *text = json_as_str(v, NULL);
+    if (!text)
+        return err_set(e, RC_INVALID, "it must be a text");
+    if (!str_copy(out, f->size, text))
+        return err_set(e, RC_LIMIT, "it is longer than %zu bytes", f->size - 1);
+    return RC_OK;
+}
+
+/* A single word, or an array of them, kept as "a,b". */
+static enum rc read_list(const struct field *f, const struct json *v, char *out, struct err *e)
+{
+    if (json_is_str(v))
+        return read_text(f, v, out, e);
+    if (!json_is_arr(v))
+        return err_set(e, RC_INVALID, "it must be an %s", f->doc.form);
+    struct str all = STR_INIT;
+    for (size_t i = 0; i < json_len(v); i++)
+        str_addf(&all, "%s%s", i ? "," : "", json_as_str(json_at(v, i), ""));
+    enum rc rc = RC_OK;
+    if (!str_copy(out, f->size, str_text(&all)))
+        rc = err_set(e, RC_LIMIT, "it is longer than %zu bytes", f->size - 1);
+    str_release(&all);
+    return rc;
+}
+
+static enum rc read_field(struct job *j, const struct field *f, const struct json *v, struct err *e)
+{
+    void *member = (char *)j + f->offset;
+    switch (f->kind) {
+    case COUNT:
+    case BYTES:
+    case USD:
+        return read_int(f, v, member, e);
+    case SECONDS:
+    case NUMBER:
+        return read_number(f, v, member, e);
+    case TEXT:
+        return read_text(f, v, member, e);
+    case LIST:
+        return read_list(f, v, member, e);
+    case OTHER:
+        break;
+    }
+    return f->read(j, v, e);
+}
+
+static const struct field *find_field(const char *name)
+{
+    for (const struct field *f = fields; f->doc.name; f++)
+        if (strcmp(f->doc.name, name) == 0)
+            return f;
+    return NULL;
+}
+
+static const char *nearest_field(const char *name)
+{
+    const char *best = NULL;
+    int distance = (int)strlen(name) / 3 + 2;
+    for (const struct field *f = fields; f->doc.name; f++) {
+        int d = str_distance(name, f->doc.name);
+        if (d < distance) {
+            distance = d;
+            best = f->doc.name;
+        }
+    }
+    return best;
+}
+
+static enum rc unknown_field(const char *name, struct err *e)
+{
+    const char *near = nearest_field(name);
+    if (near)
+        return err_set(e, RC_INVALID, "a job has no field '%s'; did you mean '%s'?", name, near);
+    return err_set(e, RC_INVALID, "a job has no field '%s' (berth help job lists them)", name);
+}
+
+enum rc job_read_json(struct job *j, const struct json *v, struct err *e)
+{
+    if (!json_is_obj(v))
+        return err_set(e, RC_INVALID, "a job must be a JSON object");
+    struct job read;
+    job_copy(&read, j);
+    void *cursor = NULL;
+    const char *key;
+    const struct json *value;
+    enum rc rc = RC_OK;
+    while (!rc && json_next(v, &cursor, &key, &value)) {
+        const struct field *f = find_field(key);
+        if (strcmp(key, "schema") == 0 || (f && !json_get(v, key)))
+            continue;
+        rc = f ? read_field(&read, f, value, e) : unknown_field(key, e);
+        if (rc && f)
+            err_in(e, "job field '%s'", key);
+    }
+    if (rc) {
+        job_release(&read);
+        return rc;
+    }
+    job_release(j);
+    *j = read;
+    return RC_OK;
+}
+
+enum rc job_read_file(struct job *j, const char *path, struct err *e)
+{
+    struct json *v = NULL;
+    enum rc rc = json_read(&v, path, JOB_MAX_BYTES, e);
+    if (rc)
+        return rc;
+    rc = job_read_json(j, v, e);
+    if (rc)
+        err_in(e, "'%s'", path);
+    json_free(v);
+    return rc;
+}
+
+/* --- writing --- */
+
+static void add_list(struct json *v, const char *key, const char *list)
+{
+    if (list[0] == '\0')
+        return;
+    struct json *arr = json_arr();
+    for (const char *p = list; *p; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        char *word = base_strndup(p, n);
+        json_push_str(arr, word);
+        free(word);
+        p += n;
+    }
+    json_add(v, key, arr);
+}
+
+static void add_field(struct json *v, const struct field *f, const struct job *j)
+{
+    const void *member = (const char *)j + f->offset;
+    int64_t i = 0;
+    double x = 0;
+    if (f->kind == COUNT || f->kind == BYTES || f->kind == USD)
+        i = *(const int64_t *)member;
+    if (f->kind == SECONDS || f->kind == NUMBER)
+        x = *(const double *)member;
+    if (f->kind == USD && i > 0)
+        json_add_num(v, f->doc.name, (double)i / (double)USD_MICRO);
+    else if (i > 0)
+        json_add_int(v, f->doc.name, i);
+    else if (x > 0)
+        json_add_num(v, f->doc.name, x);
+    else if (f->kind == TEXT && *(const char *)member)
+        json_add_str(v, f->doc.name, member);
+    else if (f->kind == LIST)
+        add_list(v, f->doc.name, member);
+}
+
+static void add_other(struct json *v, const char *name, const struct job *j)
+{
+    if (strcmp(name, "model") == 0 && j->has_model)
+        json_add(v, name, model_to_json(&j->model));
+    else if (strcmp(name, "precision") == 0)
+        json_add_str(v, name, precision_name(j->precision));
+    else if (strcmp(name, "objective") == 0)
+        json_add_str(v, name, objective_name(j->objective));
+    else if (strcmp(name, "spot") == 0)
+        json_add_str(v, name, spot_name(j->spot));
+    else if (strcmp(name, "training") == 0 && j->training)
+        json_add(v, name, json_clone(j->training));
+    if (strcmp(name, "allow") != 0 || (!j->allow_fp32 && !j->allow_bf16))
+        return;
+    struct json *words = json_arr();
+    if (j->allow_fp32)
+        json_push_str(words, precision_name(PRECISION_FP32));
+    if (j->allow_bf16)
+        json_push_str(words, precision_name(PRECISION_BF16));
+    json_add(v, name, words);
+}
+
+struct json *job_to_json(const struct job *j)
+{
+    struct json *v = json_obj();
+    for (const struct field *f = fields; f->doc.name; f++) {
+        if (f->kind == OTHER)
+            add_other(v, f->doc.name, j);
+        else
+            add_field(v, f, j);
+    }
+    return v;
+}
+
+/* --- finishing --- */
+
+/* Batches of published runs by size: GPT-3 (arXiv 2005.14165, table 2.1) from 0.5M tokens at 125M
+ * to 2M at 13B, Llama 2 4M (2307.09288); below that, toys. */
+static int64_t default_batch_tokens(int64_t params)
+{
+    static const struct {
+        int64_t below, tokens;
+    } sizes[] = {
+        {20000000, 16384},
+        {100000000, 131072},
+        {800000000, 524288},
+        {3000000000, 1048576},
+        {20000000000, 2097152},
+    };
+    for (size_t i = 0; i < BASE_COUNT(sizes); i++)
+        if (params < sizes[i].below)
+            return sizes[i].tokens;
+    return 4194304;
+}
+
+static enum rc finish_seq(struct job *j, struct err *e)
+{
+    if (j->seq == 0) {
+        j->seq = j->model.max_positions < 4096 ? j->model.max_positions : 4096;
+        j->is_seq_assumed = true;
+    }
+    if (j->seq > j->model.max_positions)
+        return err_set(e, RC_INVALID, "model '%s' takes sequences of up to %lld tokens, not %lld",
+            j->model.name, (long long)j->model.max_positions, (long long)j->seq);
+    return RC_OK;
+}
+
+static enum rc finish_batch(struct job *j, struct err *e)
+{
+    if (j->global_batch_tokens == 0) {
+        int64_t wanted = default_batch_tokens(model_params(&j->model));
+        int64_t sequences = wanted / j->seq;
+        j->global_batch_tokens = (sequences > 0 ? sequences : 1) * j->seq;
+        j->is_batch_assumed = true;
+    }
+    if (j->global_batch_tokens % j->seq != 0)
+        return err_set(e, RC_INVALID,
+            "a global batch of %lld tokens is not a whole number of sequences of %lld tokens; the "
+            "nearest is %lld",
+            (long long)j->global_batch_tokens, (long long)j->seq,
+            (long long)((j->global_batch_tokens + j->seq / 2) / j->seq * j->seq));
+    return RC_OK;
+}
+
+enum rc job_finish(struct job *j, struct err *e)
+{
+    if (!j->has_model)
+        return err_set(e, RC_USAGE, "which model? give --model NAME, or a job file");
+    enum rc rc = model_check(&j->model, e);
+    if (rc)
+        return rc;
+    if (j->tokens <= 0)
+        return err_set(e, RC_USAGE, "train on how many tokens? give --tokens N, at least 1");
+    if (j->tokens > max_tokens || j->global_batch_tokens > max_tokens)
+        return err_set(e, RC_LIMIT, "more than 10^18 tokens cannot be planned");
+    if (j->precision == PRECISION_FP32)
+        j->allow_fp32 = true;
+    else
+        j->allow_bf16 = true;
+    rc = finish_seq(j, e);
+    if (!rc)
+        rc = finish_batch(j, e);
+    if (j->upload_bytes_per_s <= 0)
+        j->upload_bytes_per_s = 12.5e6;
+    if (j->checkpoint_every_s <= 0)
+        j->checkpoint_every_s = 1800;
+    return rc;
+}
+
+int64_t job_step_sequences(const struct job *j)
+{
+    return j->global_batch_tokens / j->seq;
+}
+
+int64_t job_steps(const struct job *j)
+{
+    return (j->tokens - 1) / j->global_batch_tokens + 1;
+}

@@ -1,0 +1,86 @@
+/* What is to be trained and within which limits: from a JSON file, from flags, or both.
+ *
+ * A job file is an object with the fields of job_fields (`berth help job` prints them). Quantities
+ * are numbers in base units or texts as people write them ("10B", "7d"). Unknown fields are
+ * refused, so that a typing error is not a silent default. */
+#ifndef PLANNER_JOB_H
+#define PLANNER_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "planner/model.h"
+#include "planner/strategy.h"
+
+struct json;
+
+enum objective { OBJECTIVE_COST, OBJECTIVE_TIME, OBJECTIVE_BALANCED };
+enum spot { SPOT_NO, SPOT_ALLOW, SPOT_ONLY };
+
+enum { JOB_LIST = 256, JOB_TEXT = 1024 };
+
+/* Holds memory of its own: job_init, job_release. Zero and "" mean: not said, no limit. */
+struct job {
+    bool has_model;
+    struct model model;
+    int64_t tokens;              /* to train on */
+    int64_t seq;                 /* tokens of a sequence */
+    int64_t global_batch_tokens; /* of an optimizer step */
+    enum precision precision;
+    bool allow_fp32, allow_bf16; /* precisions the search may also try */
+    enum objective objective;
+    int64_t budget_micro_usd;
+    double deadline_s; /* from renting to the last checkpoint */
+    int64_t max_gpus;  /* ranks */
+    char provider[JOB_LIST], region[JOB_LIST], gpu[JOB_LIST], fabric[JOB_LIST]; /* "a,b" */
+    enum spot spot;
+    char data[JOB_TEXT];
+    int64_t data_bytes; /* to upload before the run */
+    double upload_bytes_per_s;
+    double checkpoint_every_s;
+    char store[JOB_TEXT];
+    struct json *training; /* learning rate, schedule, seed, ...: passed to the engine as it is */
+    /* set by job_finish */
+    bool is_seq_assumed, is_batch_assumed;
+};
+
+/* One field of a job file. */
+struct job_field {
+    const char *name;
+    const char *form; /* "count", "text", ... as `berth help job` shows it */
+    const char *help;
+};
+/* The i-th, NULL name at the end. */
+const struct job_field *job_field_at(int i);
+
+void job_init(struct job *j);
+void job_release(struct job *j);
+/* Independent copy; *out is overwritten, not released. */
+void job_copy(struct job *out, const struct job *j);
+
+/* Fields of the object replace those already in j; j is unchanged on failure. */
+enum rc job_read_json(struct job *j, const struct json *v, struct err *e);
+/* The same from a file; "-" is standard input. */
+enum rc job_read_file(struct job *j, const char *path, struct err *e);
+/* Whole job, readable by job_read_json. Caller frees. */
+struct json *job_to_json(const struct job *j);
+
+/* Fill sequence and batch when they were not given, and check everything together: RC_USAGE or
+ * RC_INVALID with one sentence. Planning starts from a finished job. */
+enum rc job_finish(struct job *j, struct err *e);
+
+/* Sequences of an optimizer step, and steps of the whole run (the last one counts whole). */
+int64_t job_step_sequences(const struct job *j);
+int64_t job_steps(const struct job *j);
+/* "" allows every word; else one of the comma-separated words, case-insensitive. */
+bool job_allows(const char *list, const char *word);
+
+const char *objective_name(enum objective o);
+const char *spot_name(enum spot s);
+enum rc objective_parse(const char *word, enum objective *out, struct err *e);
+enum rc spot_parse(const char *word, enum spot *out, struct err *e);
+/* "fp32" or "bf16": add to what the search may try. */
+enum rc job_allow(struct job *j, const char *word, struct err *e);
+
+#endif
