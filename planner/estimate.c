@@ -1,0 +1,291 @@
+#include "planner/estimate.h"
+
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "planner/layout.h"
+
+/* fp32 master, first and second moment: what a checkpoint holds of a parameter. */
+enum { CHECKPOINT_BYTES_PER_PARAM = 12 };
+/* A rank's process and the node's agent and system, beside what is planned. */
+static const double host_process_bytes = 1.5e9, host_system_bytes = 4e9;
+static const double cpu_process_bytes = 64e6, cpu_system_bytes = 512e6;
+/* 90 % of a normal distribution lie within so many standard deviations. */
+static const double z90 = 1.6449;
+
+/* --- memory --- */
+
+/* Standard normal distribution function. */
+static double normal_cdf(double z)
+{
+    return 0.5 * erfc(-z / sqrt(2));
+}
+
+double estimate_fit_probability(const struct machine *machine, int64_t slab_bytes)
+{
+    double room = (double)machine->hw.memory_bytes - (double)slab_bytes;
+    return normal_cdf((room - machine->external_bytes) / machine->external_sd_bytes);
+}
+
+bool estimate_fits(const struct estimate *x)
+{
+    bool is_host;
+    return estimate_short_by(x, &is_host) == 0;
+}
+
+int64_t estimate_short_by(const struct estimate *x, bool *is_host)
+{
+    *is_host = false;
+    if (x->peak_bytes > x->capacity_bytes)
+        return x->peak_bytes - x->capacity_bytes;
+    *is_host = true;
+    if (x->host_capacity_bytes > 0 && x->host_ram_bytes > x->host_capacity_bytes)
+        return x->host_ram_bytes - x->host_capacity_bytes;
+    return 0;
+}
+
+static void fill_host(
+    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+{
+    double ranks = (double)s->ranks_per_node;
+    /* asynchronous saving copies the rank's part of the states first; offloaded ones are there */
+    double own = (double)x->checkpoint_bytes / (double)strategy_optimizer_shards(s);
+    double writers = s->kind == STRATEGY_DDP ? 1 : ranks;
+    double snapshot = own * fmin(writers, ranks);
+    if (mc->hw.is_gpu)
+        x->host_ram_bytes = (int64_t)((double)x->host_slab_bytes + snapshot +
+                                      host_process_bytes * ranks + host_system_bytes);
+    else
+        x->host_ram_bytes = (int64_t)((double)(x->peak_bytes + x->host_slab_bytes) * ranks +
+                                      snapshot + cpu_process_bytes * ranks + cpu_system_bytes);
+    x->host_capacity_bytes = mc->hw.ram_bytes;
+    (void)m;
+}
+
+static void fill_capacity(struct estimate *x, const struct machine *mc)
+{
+    x->external_bytes = (int64_t)mc->external_bytes;
+    x->capacity_bytes = mc->hw.memory_bytes - x->external_bytes;
+    x->fit_probability = estimate_fit_probability(mc, x->peak_bytes);
+}
+
+/* --- time --- */
+
+/* All products and both halves of attention, forward and backward: the convention of llm-foundry
+ * and many others. */
+double estimate_model_flops(const struct model *m, int64_t seq)
+{
+    double attention = 12.0 * (double)m->layers * (double)(m->heads * m->head_dim) * (double)seq;
+    return 6.0 * (double)model_params(m) + attention;
+}
+
+const char *estimate_flops_definition(void)
+{
+    return "6 N + 12 L h hd s per token (N all parameters, full attention matrix), over dense peak";
+}
+
+static void fill_step(
+    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+{
+    x->step_s = x->simulation.step_s;
+    x->step_low_s = x->step_s * exp(-z90 * mc->time_log_sd);
+    x->step_high_s = x->step_s * exp(z90 * mc->time_log_sd);
+    x->tokens_per_s_per_rank = (double)strategy_tokens_per_step(s) / (double)s->ranks / x->step_s;
+    x->mfu =
+        x->tokens_per_s_per_rank * estimate_model_flops(m, s->seq) / mc->peak_flops[s->precision];
+}
+
+static void fill_checkpoint(
+    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+{
+    double bytes = (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_params(m);
+    double nodes = (double)s->ranks / (double)s->ranks_per_node;
+    double shares = (double)strategy_optimizer_shards(s); /* ranks that hold different parts */
+    double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
+    x->checkpoint_bytes = (int64_t)bytes;
+    x->checkpoint_s = bytes / writers / mc->disk_bytes_per_s;
+    x->checkpoint_stall_s =
+        s->offload == OFFLOAD_OPTIMIZER ? 0 : bytes / shares / mc->copy_bytes_per_s;
+}
+
+/* --- whole and folded --- */
+
+static void fill_memory(struct estimate *x, const struct schedule *schedule)
+{
+    struct layout_peak device = layout_peak(schedule, MEMORY_DEVICE);
+    for (int i = 0; i < PART_COUNT; i++)
+        x->part_bytes[i] = device.part_bytes[i];
+    x->peak_bytes = device.slab_bytes;
+    x->packing_bytes = device.slab_bytes - device.live_bytes;
+    x->host_slab_bytes = schedule->slab_bytes[MEMORY_HOST] * schedule->strategy.ranks_per_node;
+}
+
+static void fill_rest(
+    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+{
+    fill_checkpoint(x, m, s, mc);
+    fill_capacity(x, mc);
+    fill_host(x, m, s, mc);
+    fill_step(x, m, s, mc);
+}
+
+enum rc estimate_make(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e)
+{
+    struct schedule *schedule = NULL;
+    enum rc rc = schedule_make(&schedule, m, s, e);
+    if (rc)
+        return rc;
+    memset(out, 0, sizeof *out);
+    fill_memory(out, schedule);
+    simulate(&out->simulation, schedule, machine, NULL);
+    fill_rest(out, m, s, machine);
+    out->hash = schedule_hash(schedule);
+    out->has_hash = true;
+    schedule_free(schedule);
+    return RC_OK;
+}
+
+static int64_t continue_int(int64_t a, int64_t b, double t)
+{
+    return a + (int64_t)llround((double)(b - a) * t);
+}
+
+static double continue_num(double a, double b, double t)
+{
+    return a + (b - a) * t;
+}
+
+/* The straight line through a (at 0) and b (at 1), at t. */
+static void continue_simulation(
+    struct simulation *out, const struct simulation *a, const struct simulation *b, double t)
+{
+    out->step_s = continue_num(a->step_s, b->step_s, t);
+    for (int i = 0; i < SCHEDULE_MAX_SECTIONS; i++)
+        out->section_s[i] = continue_num(a->section_s[i], b->section_s[i], t);
+    for (int i = 0; i < LANE_COUNT; i++) {
+        out->busy_s[i] = continue_num(a->busy_s[i], b->busy_s[i], t);
+        out->exposed_s[i] = continue_num(a->exposed_s[i], b->exposed_s[i], t);
+    }
+    for (int i = 0; i < WORK_COUNT; i++)
+        out->work_s[i] = continue_num(a->work_s[i], b->work_s[i], t);
+}
+
+/* The schedule of the model, or of the model with two small numbers of blocks. */
+struct prepared {
+    struct model model;
+    struct strategy strategy;
+    struct schedule *few, *more; /* more: NULL when few is the whole model */
+    double t;                    /* where the whole model lies on the line through both */
+};
+
+static struct model with_layers(const struct model *m, int64_t layers)
+{
+    struct model cut = *m;
+    cut.layers = layers;
+    return cut;
+}
+
+/* Enough blocks for the pipeline of gathers to be in its steady state. */
+static int64_t few_layers(const struct strategy *s)
+{
+    return 3 + 2 * (int64_t)s->prefetch;
+}
+
+static double line_position(const struct model *m, const struct strategy *s)
+{
+    return (double)(m->layers - few_layers(s)) / 2;
+}
+
+static bool is_worth_cutting(const struct model *m, const struct strategy *s)
+{
+    return m->layers > few_layers(s) + 2;
+}
+
+enum rc prepared_make(
+    struct prepared **out, const struct model *m, const struct strategy *s, struct err *e)
+{
+    struct prepared *p = base_calloc(1, sizeof *p);
+    p->model = *m;
+    p->strategy = *s;
+    bool is_cut = is_worth_cutting(m, s);
+    struct model few = is_cut ? with_layers(m, few_layers(s)) : *m;
+    enum rc rc = schedule_make(&p->few, &few, s, e);
+    if (!rc && is_cut) {
+        struct model more = with_layers(m, few_layers(s) + 2);
+        p->t = line_position(m, s);
+        rc = schedule_make(&p->more, &more, s, e);
+    }
+    if (rc) {
+        prepared_free(p);
+        return rc;
+    }
+    *out = p;
+    return RC_OK;
+}
+
+void prepared_free(struct prepared *p)
+{
+    if (!p)
+        return;
+    schedule_free(p->few);
+    schedule_free(p->more);
+    free(p);
+}
+
+void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc)
+{
+    memset(out, 0, sizeof *out);
+    fill_memory(out, p->few);
+    simulate(&out->simulation, p->few, mc, NULL);
+    if (p->more) {
+        struct estimate few = *out, more = {0};
+        fill_memory(&more, p->more);
+        simulate(&more.simulation, p->more, mc, NULL);
+        for (int i = 0; i < PART_COUNT; i++)
+            out->part_bytes[i] = continue_int(few.part_bytes[i], more.part_bytes[i], p->t);
+        out->packing_bytes = continue_int(few.packing_bytes, more.packing_bytes, p->t);
+        out->peak_bytes = continue_int(few.peak_bytes, more.peak_bytes, p->t);
+        out->host_slab_bytes = continue_int(few.host_slab_bytes, more.host_slab_bytes, p->t);
+        continue_simulation(&out->simulation, &few.simulation, &more.simulation, p->t);
+    }
+    fill_rest(out, &p->model, &p->strategy, mc);
+}
+
+enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e)
+{
+    struct prepared *p = NULL;
+    enum rc rc = prepared_make(&p, m, s, e);
+    if (!rc)
+        prepared_estimate(out, p, machine);
+    prepared_free(p);
+    return rc;
+}
+
+static enum rc live_bytes(
+    int64_t *out, const struct model *m, const struct strategy *s, struct err *e)
+{
+    struct schedule *schedule = NULL;
+    enum rc rc = schedule_build(&schedule, m, s, e);
+    if (!rc)
+        *out = layout_peak(schedule, MEMORY_DEVICE).live_bytes;
+    schedule_free(schedule);
+    return rc;
+}
+
+enum rc estimate_live_bytes(
+    int64_t *out, const struct model *m, const struct strategy *s, struct err *e)
+{
+    if (!is_worth_cutting(m, s))
+        return live_bytes(out, m, s, e);
+    struct model few = with_layers(m, few_layers(s)), more = with_layers(m, few_layers(s) + 2);
+    int64_t a = 0, b = 0;
+    enum rc rc = live_bytes(&a, &few, s, e);
+    if (!rc)
+        rc = live_bytes(&b, &more, s, e);
+    if (!rc)
+        *out = continue_int(a, b, line_position(m, s));
+    return rc;
+}

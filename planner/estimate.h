@@ -1,0 +1,80 @@
+/* What a model under a strategy needs and does on a machine: memory by name, seconds, and how sure.
+ *
+ * Everything comes from the schedule that the engine would run: bytes from its layout, seconds from
+ * simulating it. estimate_quick builds a few blocks only and continues linearly, which gives the
+ * same seconds and live bytes (tests/unit/planner/estimate.c) at a fraction of the work. */
+#ifndef PLANNER_ESTIMATE_H
+#define PLANNER_ESTIMATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "planner/rates.h"
+#include "planner/schedule.h"
+#include "planner/simulate.h"
+
+struct json;
+
+/* Value type; bytes per rank unless said. */
+struct estimate {
+    /* device memory (on CPU: a rank's share of RAM) */
+    int64_t part_bytes[PART_COUNT]; /* live at the worst moment */
+    int64_t packing_bytes;          /* slab beyond what is live */
+    int64_t peak_bytes;             /* the slab: all of the above */
+    int64_t external_bytes;         /* context, communicators, code: not in the slab */
+    int64_t capacity_bytes;         /* what the driver reports, minus external */
+    double fit_probability;
+    /* host memory of a node */
+    int64_t host_slab_bytes;     /* pinned, of all ranks; on CPU 0 */
+    int64_t host_ram_bytes;      /* with the snapshot for a checkpoint and what processes need */
+    int64_t host_capacity_bytes; /* 0: unknown */
+    /* an optimizer step */
+    struct simulation simulation;
+    double step_s, step_low_s, step_high_s; /* low, high: 90 % band */
+    double tokens_per_s_per_rank;
+    double mfu; /* model flops by estimate_flops_definition over peak_flops of the precision */
+    /* a checkpoint */
+    int64_t checkpoint_bytes;  /* whole, all ranks */
+    double checkpoint_s;       /* writing it */
+    double checkpoint_stall_s; /* training waits this long: the snapshot */
+    bool is_extrapolated;      /* outside what the constants were seen on */
+    bool has_hash;
+    struct hash128 hash; /* of the schedule; not by estimate_quick */
+};
+
+/* From the whole schedule, exactly as the engine lays it out. */
+enum rc estimate_make(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e);
+/* Same seconds and live bytes; the slab to within a rounding error in practice. No hash. */
+enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e);
+
+/* estimate_quick in two halves, for many machines: building once, then pricing each. */
+struct prepared;
+enum rc prepared_make(
+    struct prepared **out, const struct model *m, const struct strategy *s, struct err *e);
+void prepared_free(struct prepared *p);
+void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc);
+
+/* Probability that so many bytes of slab fit beside what is external. */
+double estimate_fit_probability(const struct machine *machine, int64_t slab_bytes);
+/* Live device bytes of a rank, exact, and a lower bound of the slab. */
+enum rc estimate_live_bytes(
+    int64_t *out, const struct model *m, const struct strategy *s, struct err *e);
+
+/* Fits in device memory (probability at least a half) and, where it is known, in host memory. */
+bool estimate_fits(const struct estimate *x);
+/* Bytes that are missing, 0 when it fits; *is_host tells which memory. */
+int64_t estimate_short_by(const struct estimate *x, bool *is_host);
+
+/* Flops of one token for MFU, and their definition in words. */
+double estimate_model_flops(const struct model *m, int64_t seq);
+const char *estimate_flops_definition(void);
+
+/* Sections memory, host, disk, step, checkpoint and basis of estimate/1. Caller frees. */
+struct json *estimate_to_json(
+    const struct estimate *x, const struct strategy *s, const struct machine *machine);
+
+#endif

@@ -1,0 +1,90 @@
+#include "planner/hardware.h"
+
+#include <string.h>
+
+#include "base/str.h"
+#include "inventory/gpu.h"
+#include "inventory/offer.h"
+
+/* Bridges join pairs: a ring over more cards is as slow as its slowest link, the PCIe bus. */
+static bool has_direct_links(const struct offer *o)
+{
+    bool is_bridge = strstr(o->nvlink, "bridge") != NULL;
+    if (o->nvlink[0] == '\0' || strcmp(o->nvlink, "none") == 0)
+        return false;
+    return !is_bridge || o->gpus_per_node <= 2;
+}
+
+static enum rc fill_gpu(struct hardware *hw, const struct offer *o, struct err *e)
+{
+    const struct gpu *g = offer_gpu(o);
+    if (!g)
+        return err_set(e, RC_INVALID, "unknown GPU '%s'", o->gpu);
+    str_copy(hw->gpu, sizeof hw->gpu, g->id);
+    hw->is_gpu = true;
+    hw->peak_flops[PRECISION_FP32] = g->fp32_flops_per_s;
+    hw->peak_flops[PRECISION_BF16] = g->bf16_flops_per_s;
+    hw->measured_flops = g->bf16_measured_flops_per_s;
+    hw->memory_bytes_per_s = g->memory_bytes_per_s;
+    hw->pcie_bytes_per_s = g->pcie_bytes_per_s;
+    hw->is_link_pcie = !has_direct_links(o);
+    hw->link_bytes_per_s = hw->is_link_pcie ? g->pcie_bytes_per_s : g->link_bytes_per_s;
+    return RC_OK;
+}
+
+/* Unknown is 0 in struct hardware. */
+static int64_t known(int64_t x)
+{
+    return x > 0 ? x : 0;
+}
+
+enum rc hardware_from_offer(
+    struct hardware *out, const struct offer *o, int64_t nodes, struct err *e)
+{
+    struct hardware hw = {.nodes = nodes,
+        .ranks_per_node = o->gpus_per_node,
+        .memory_bytes = o->gpu_memory_bytes,
+        .vcpus = known(o->vcpus),
+        .ram_bytes = known(o->ram_bytes),
+        .nvme_bytes = known(o->nvme_bytes)};
+    if (o->problem[0])
+        return err_set(e, RC_INVALID, "%s", o->problem);
+    if (o->inter_gbps_per_node > 0 && o->fabric != FABRIC_NONE && o->fabric != FABRIC_UNKNOWN)
+        hw.fabric_bytes_per_s = o->inter_gbps_per_node * 1e9 / 8;
+    hw.is_fabric_rdma =
+        o->fabric == FABRIC_INFINIBAND || o->fabric == FABRIC_ROCE || o->fabric == FABRIC_EFA;
+    str_copy(hw.isa, sizeof hw.isa, o->isa);
+    enum rc rc = o->device == DEVICE_GPU ? fill_gpu(&hw, o, e) : RC_OK;
+    if (!rc)
+        *out = hw;
+    return rc;
+}
+
+int64_t hardware_max_nodes(const struct offer *o)
+{
+    bool has_fabric = o->fabric != FABRIC_NONE && o->fabric != FABRIC_UNKNOWN;
+    if (!has_fabric || !(o->inter_gbps_per_node > 0) || o->max_nodes_one_fabric < 1)
+        return 1;
+    int64_t n = o->max_nodes_one_fabric;
+    return o->nodes_available > 0 && o->nodes_available < n ? o->nodes_available : n;
+}
+
+bool hardware_same(const struct hardware *a, const struct hardware *b)
+{
+    return a->is_gpu == b->is_gpu && strcmp(a->gpu, b->gpu) == 0 && strcmp(a->isa, b->isa) == 0 &&
+           a->ranks_per_node == b->ranks_per_node && a->memory_bytes == b->memory_bytes &&
+           a->is_link_pcie == b->is_link_pcie && a->fabric_bytes_per_s <= b->fabric_bytes_per_s &&
+           a->fabric_bytes_per_s >= b->fabric_bytes_per_s &&
+           a->is_fabric_rdma == b->is_fabric_rdma && a->vcpus == b->vcpus &&
+           a->ram_bytes == b->ram_bytes && a->nvme_bytes == b->nvme_bytes;
+}
+
+char *hardware_text(const struct hardware *hw, char buf[64])
+{
+    if (hw->is_gpu)
+        snprintf(buf, 64, "%lld x %s", (long long)(hw->nodes * hw->ranks_per_node), hw->gpu);
+    else
+        snprintf(buf, 64, "%lld CPU rank%s", (long long)(hw->nodes * hw->ranks_per_node),
+            hw->nodes * hw->ranks_per_node == 1 ? "" : "s");
+    return buf;
+}

@@ -1,0 +1,21 @@
+/* Offers as hardware: what the planner computes with, taken from what a seller says. */
+#ifndef PLANNER_HARDWARE_H
+#define PLANNER_HARDWARE_H
+
+#include "planner/rates.h"
+
+struct offer;
+
+/* A settled offer (offer_settle) rented nodes times. RC_INVALID with the offer's problem when it
+ * cannot be planned. */
+enum rc hardware_from_offer(
+    struct hardware *out, const struct offer *o, int64_t nodes, struct err *e);
+/* Nodes of the offer that may work together: its fabric's limit and what is available; 1 without a
+ * known fabric. */
+int64_t hardware_max_nodes(const struct offer *o);
+/* The same for everything the planner computes, whatever the number of nodes. */
+bool hardware_same(const struct hardware *a, const struct hardware *b);
+/* "8 x h100-sxm", "4 CPU ranks". */
+char *hardware_text(const struct hardware *hw, char buf[64]);
+
+#endif

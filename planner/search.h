@@ -1,0 +1,103 @@
+/* From offers to ranked plans.
+ *
+ * Offers collapse to distinct hardware; for each hardware and number of nodes the fastest strategy
+ * that fits is found, by bounds that never discard it; with the prices of the offers this gives
+ * plans, their Pareto front of dollars against hours, and what was rejected and why. The outcome
+ * equals trying everything (tests/unit/planner/search.c). Pure and deterministic: same input, same
+ * output. Runs on any thread; nothing is shared. */
+#ifndef PLANNER_SEARCH_H
+#define PLANNER_SEARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "planner/cost.h"
+#include "planner/estimate.h"
+#include "planner/job.h"
+#include "planner/rates.h"
+
+struct offer;
+
+enum { SEARCH_TEXT = 240 };
+
+/* All borrowed for the call. The job must be finished (job_finish), the offers settled. */
+struct search_input {
+    const struct job *job;
+    const struct offer *offers;
+    size_t n_offers;
+    const struct rates *rates;
+    size_t max_plans;                  /* at most so many, 0: 10 */
+    const volatile bool *is_cancelled; /* polled; NULL: never */
+    bool tries_everything;             /* no bounds: for tests */
+};
+
+/* One way to run the job: the best strategy on so many nodes of one offer. */
+struct plan {
+    struct hardware hw;
+    size_t offer; /* index into the input */
+    int64_t nodes;
+    struct strategy strategy;
+    struct estimate estimate; /* of the whole schedule */
+    struct bill bill;
+    bool is_launchable;
+    char not_launchable[SEARCH_TEXT]; /* why */
+    char why[SEARCH_TEXT];            /* why it has this rank */
+    char limits[SEARCH_TEXT];         /* what bounds its speed, and how full memory is */
+};
+
+/* A point of the Pareto front, by rising cost and falling time. */
+struct pareto_point {
+    size_t offer;
+    int64_t nodes;
+    struct strategy strategy;
+    double run_s;
+    int64_t micro_usd;
+    int plan; /* index into plans, -1 when it is not among them */
+};
+
+enum shortage { SHORT_NONE, SHORT_BYTES, SHORT_HOST_BYTES, SHORT_USD, SHORT_SECONDS };
+
+/* Hardware, or one offer of it, that cannot be used. */
+struct rejection {
+    char what[SEARCH_TEXT];
+    char why[SEARCH_TEXT];
+    enum shortage shortage;
+    double short_by;                  /* bytes, dollars or seconds */
+    char nearest_change[SEARCH_TEXT]; /* the single change that would do; "" when none is known */
+    size_t offers;                    /* so many offers share this fate */
+};
+
+/* space = pruned_by_memory + pruned_by_bound + simulated. */
+struct searched {
+    int64_t offers;   /* that the limits of the job allow */
+    int64_t hardware; /* distinct among them */
+    int64_t space;    /* strategies on hardware and node counts */
+    int64_t pruned_by_memory, pruned_by_bound, simulated;
+};
+
+struct search {
+    struct plan *plans; /* best first */
+    size_t n_plans;
+    struct pareto_point *pareto;
+    size_t n_pareto;
+    struct rejection *rejected;
+    size_t n_rejected;
+    struct searched searched;
+};
+
+/* RC_OK also when there is no plan. RC_CANCELLED leaves *out untouched. On success release with
+ * search_free. */
+enum rc search_run(struct search **out, const struct search_input *in, struct err *e);
+void search_free(struct search *s);
+
+/* Whether the bundled engine can run it; why not in buf otherwise. */
+bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT]);
+/* What bounds the speed of a step, in words. */
+void search_describe_limits(const struct estimate *x, const struct strategy *s,
+    const struct hardware *hw, char buf[SEARCH_TEXT]);
+
+const char *shortage_unit(enum shortage s); /* "bytes", "usd", "seconds", NULL for none */
+
+#endif

@@ -1,0 +1,224 @@
+/* Lower bounds of a step. Operations of the compute lane take at least as long as they do alone,
+ * and so do all collectives together, since they share the links; sections follow each other. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "planner/search_cells.h"
+
+/* A micro step of a single rank with a few blocks: its compute lane is that of any strategy, which
+ * can only add to it. */
+struct profile {
+    struct work_class key;
+    struct schedule *few, *more;
+    double t;
+};
+
+struct bounds {
+    const struct model *model;
+    const struct space *space;
+    struct profile *works;
+    size_t n_works, works_cap;
+    struct traffic_class *traffics;
+    size_t n_traffics, traffics_cap;
+    struct index {
+        uint32_t work, traffic;
+    } * index; /* per strategy */
+};
+
+static bool same_work(const struct work_class *a, const struct work_class *b)
+{
+    return a->precision == b->precision && a->recompute == b->recompute &&
+           a->loss_chunks == b->loss_chunks && a->micro_batch == b->micro_batch;
+}
+
+static bool same_traffic(const struct traffic_class *a, const struct traffic_class *b)
+{
+    return a->kind == b->kind && a->precision == b->precision &&
+           a->shard_degree == b->shard_degree && a->reshards == b->reshards;
+}
+
+/* --- classes --- */
+
+static enum rc build_work(struct bounds *b, struct profile *w, int64_t seq, struct err *e)
+{
+    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
+    s.precision = w->key.precision;
+    s.recompute = w->key.recompute;
+    s.loss_chunks = w->key.loss_chunks;
+    s.micro_batch = w->key.micro_batch;
+    s.seq = seq;
+    struct model few = *b->model, more = *b->model;
+    few.layers = 1;
+    more.layers = 2;
+    w->t = (double)(b->model->layers - 1);
+    enum rc rc = schedule_build(&w->few, &few, &s, e);
+    if (!rc)
+        rc = schedule_build(&w->more, &more, &s, e);
+    return rc;
+}
+
+static enum rc find_work(struct bounds *b, const struct strategy *s, uint32_t *out, struct err *e)
+{
+    struct work_class key = {s->precision, s->recompute, s->loss_chunks, s->micro_batch};
+    for (size_t i = 0; i < b->n_works; i++) {
+        if (same_work(&b->works[i].key, &key)) {
+            *out = (uint32_t)i;
+            return RC_OK;
+        }
+    }
+    BASE_GROW(b->works, b->works_cap, b->n_works + 1);
+    struct profile *w = &b->works[b->n_works];
+    memset(w, 0, sizeof *w);
+    w->key = key;
+    *out = (uint32_t)b->n_works++;
+    return build_work(b, w, s->seq, e);
+}
+
+static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
+{
+    struct traffic_class key = {s->kind, s->precision, s->shard_degree, s->reshard_after_forward};
+    for (size_t i = 0; i < b->n_traffics; i++)
+        if (same_traffic(&b->traffics[i], &key))
+            return (uint32_t)i;
+    BASE_GROW(b->traffics, b->traffics_cap, b->n_traffics + 1);
+    b->traffics[b->n_traffics] = key;
+    return (uint32_t)b->n_traffics++;
+}
+
+enum rc bounds_new(
+    struct bounds **out, const struct model *m, const struct space *space, struct err *e)
+{
+    struct bounds *b = base_calloc(1, sizeof *b);
+    b->model = m;
+    b->space = space;
+    b->index = base_calloc(space->n + 1, sizeof *b->index);
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < space->n; i++) {
+        b->index[i].traffic = find_traffic(b, &space->items[i]);
+        rc = find_work(b, &space->items[i], &b->index[i].work, e);
+    }
+    if (rc) {
+        bounds_free(b);
+        return rc;
+    }
+    *out = b;
+    return RC_OK;
+}
+
+void bounds_free(struct bounds *b)
+{
+    if (!b)
+        return;
+    for (size_t i = 0; i < b->n_works; i++) {
+        schedule_free(b->works[i].few);
+        schedule_free(b->works[i].more);
+    }
+    free(b->works);
+    free(b->traffics);
+    free(b->index);
+    free(b);
+}
+
+/* --- pricing --- */
+
+static double compute_lane_s(const struct schedule *s, const struct machine *m)
+{
+    double total = 0;
+    const struct section *micro = &s->section[0];
+    for (int32_t i = micro->first_op; i < micro->first_op + micro->n_ops; i++)
+        if (s->ops[i].lane == LANE_COMPUTE)
+            total += simulate_op_s(s, m, &s->ops[i]);
+    return total;
+}
+
+/* Bytes of the units of a model on so many shards, with how often each kind occurs. */
+struct unit_kind {
+    double elems, shard_elems, times;
+};
+
+static void unit_kinds(const struct model *m, int64_t shards, struct unit_kind out[3])
+{
+    const int units[] = {0, 1, model_units(m) - 1};
+    for (int i = 0; i < 3; i++) {
+        struct unit_layout u;
+        model_unit_layout(m, units[i], shards, &u);
+        out[i] = (struct unit_kind){
+            (double)u.elems, (double)u.shard_elems, i == 1 ? (double)m->layers : 1};
+    }
+}
+
+static struct traffic price_traffic(
+    const struct model *m, const struct traffic_class *k, const struct cell *c)
+{
+    int64_t rpn = c->machine.hw.ranks_per_node, ranks = c->nodes * rpn;
+    struct strategy s = strategy_default(k->kind, ranks, rpn);
+    s.shard_degree = k->shard_degree;
+    struct rank_group shard = machine_shard_group(&s), world = machine_world(&s),
+                      replica = machine_replica_group(&s);
+    struct unit_kind units[3];
+    unit_kinds(m, k->kind == STRATEGY_HSDP ? k->shard_degree : ranks, units);
+    double element = (double)precision_bytes(k->precision);
+    struct traffic t = {0, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        const struct unit_kind *u = &units[i];
+        double gather =
+            machine_collective_s(&c->machine, COLLECTIVE_ALL_GATHER, shard, u->elems * element);
+        double reduce =
+            machine_collective_s(&c->machine, COLLECTIVE_REDUCE_SCATTER, shard, u->elems * 4);
+        /* all blocks but the last, whose backward follows at once, are gathered a second time */
+        double gathers = u->times + (i == 1 && k->reshards ? u->times - 1 : 0);
+        if (k->kind == STRATEGY_ZERO3 || k->kind == STRATEGY_HSDP)
+            t.micro_s += gathers * gather;
+        if (k->kind >= STRATEGY_ZERO2)
+            t.micro_s += u->times * reduce;
+        if (k->kind == STRATEGY_ZERO1)
+            t.last_s += u->times * reduce;
+        if (k->kind == STRATEGY_DDP)
+            t.last_s += u->times * machine_collective_s(
+                                       &c->machine, COLLECTIVE_ALL_REDUCE, world, u->elems * 4);
+        if (k->kind == STRATEGY_HSDP)
+            t.last_s += u->times * machine_collective_s(&c->machine, COLLECTIVE_ALL_REDUCE, replica,
+                                       u->shard_elems * 4);
+        if (k->kind == STRATEGY_ZERO1 || k->kind == STRATEGY_ZERO2)
+            t.boundary_s += u->times * gather;
+    }
+    return t;
+}
+
+void bounds_price(const struct bounds *b, struct cell *c)
+{
+    c->compute_s = base_calloc(b->n_works + 1, sizeof *c->compute_s);
+    c->traffic = base_calloc(b->n_traffics + 1, sizeof *c->traffic);
+    for (size_t i = 0; i < b->n_works; i++) {
+        double few = compute_lane_s(b->works[i].few, &c->machine);
+        double more = compute_lane_s(b->works[i].more, &c->machine);
+        c->compute_s[i] = few + (more - few) * b->works[i].t;
+    }
+    for (size_t i = 0; i < b->n_traffics; i++)
+        c->traffic[i] = price_traffic(b->model, &b->traffics[i], c);
+}
+
+void bounds_clear(struct cell *c)
+{
+    free(c->compute_s);
+    free(c->traffic);
+    c->compute_s = NULL;
+    c->traffic = NULL;
+}
+
+double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i)
+{
+    const struct strategy *s = &b->space->items[i];
+    const struct traffic *t = &c->traffic[b->index[i].traffic];
+    double compute = c->compute_s[b->index[i].work], boundary = t->boundary_s;
+    if (s->offload == OFFLOAD_OPTIMIZER) {
+        int64_t shards = strategy_optimizer_shards(s);
+        double own = (double)model_params(b->model) / (double)shards;
+        boundary = fmax(boundary, machine_host_adam_s(&c->machine, own));
+    }
+    double step = (double)(s->grad_accum - 1) * fmax(compute, t->micro_s) +
+                  fmax(compute, t->micro_s + t->last_s) + boundary + c->machine.step_overhead_s;
+    double doublings = log2((double)s->ranks / 8);
+    step *= 1 + c->machine.jitter_per_doubling * fmax(0, doublings);
+    return step * (1 - 1e-9);
+}

@@ -1,0 +1,80 @@
+/* Shared by the files of the search (search*.c); not for others. */
+#ifndef PLANNER_SEARCH_CELLS_H
+#define PLANNER_SEARCH_CELLS_H
+
+#include "planner/search.h"
+#include "planner/space.h"
+
+/* Distinct hardware and the offers that are it. */
+struct group {
+    struct hardware hw; /* of one node */
+    int64_t max_nodes;  /* over its offers */
+    size_t *offers;
+    size_t n_offers, cap;
+    size_t first_cell, n_cells;
+};
+
+/* Hardware times a number of nodes. */
+struct cell {
+    size_t group;
+    int64_t nodes;
+    struct machine machine;
+    const struct offer *offer; /* any of the group: run seconds do not depend on its price */
+    double *compute_s;         /* by work class */
+    struct traffic *traffic;   /* by traffic class */
+    bool has_best;
+    size_t best_index; /* in the space, for ties */
+    double best_run_s;
+    struct strategy best;
+    struct estimate best_estimate;
+};
+
+/* Work of a micro step on the compute lane depends on these alone. */
+struct work_class {
+    enum precision precision;
+    enum recompute recompute;
+    int loss_chunks;
+    int64_t micro_batch;
+};
+
+/* Seconds of collectives depend on these alone. */
+struct traffic_class {
+    enum strategy_kind kind;
+    enum precision precision;
+    int64_t shard_degree;
+    bool reshards;
+};
+struct traffic {
+    double micro_s, last_s, boundary_s;
+};
+
+struct finder {
+    const struct search_input *in;
+    struct group *groups;
+    size_t n_groups, groups_cap;
+    struct cell *cells;
+    size_t n_cells, cells_cap;
+    struct search *out;
+    size_t rejected_cap;
+};
+
+/* --- search_bound.c: seconds that no strategy can go below --- */
+
+/* Classes of the strategies of a space, with a schedule for each work class. */
+struct bounds;
+enum rc bounds_new(
+    struct bounds **out, const struct model *m, const struct space *space, struct err *e);
+void bounds_free(struct bounds *b);
+/* Fill the cell's tables; release with bounds_clear. */
+void bounds_price(const struct bounds *b, struct cell *c);
+void bounds_clear(struct cell *c);
+/* At most the seconds of a step of the i-th strategy on the cell. */
+double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i);
+
+/* --- search_reject.c --- */
+
+struct rejection *reject(struct finder *f, const char *what, const char *why);
+/* No strategy of the group fits: by how much, and what would. */
+void reject_for_memory(struct finder *f, const struct group *g);
+
+#endif

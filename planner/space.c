@@ -1,0 +1,116 @@
+#include "planner/space.h"
+
+#include "base/alloc.h"
+
+enum { MAX_MICRO_BATCH = 64 };
+
+struct maker {
+    struct space *out;
+    size_t cap;
+    const struct job *job;
+    const struct shape_of_ranks *shape;
+    int64_t per_rank; /* sequences of a rank and step */
+};
+
+static void add(struct maker *k, const struct strategy *s)
+{
+    BASE_GROW(k->out->items, k->cap, k->out->n + 1);
+    k->out->items[k->out->n++] = *s;
+}
+
+static void add_micro_batches(struct maker *k, struct strategy s)
+{
+    for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= k->per_rank; mb++) {
+        if (k->per_rank % mb != 0 || mb > INT32_MAX / s.seq)
+            continue;
+        s.micro_batch = mb;
+        s.grad_accum = k->per_rank / mb;
+        add(k, &s);
+    }
+}
+
+/* What makes room at the price of time, from nothing to everything. */
+static void add_savings(struct maker *k, struct strategy s)
+{
+    static const int chunks[] = {1, 4, 16};
+    for (int offload = 0; offload <= (k->shape->is_gpu ? 1 : 0); offload++) {
+        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
+            for (size_t c = 0; c < BASE_COUNT(chunks); c++) {
+                s.offload = (enum offload)offload;
+                s.recompute = (enum recompute)recompute;
+                s.loss_chunks = chunks[c];
+                if (chunks[c] <= s.seq)
+                    add_micro_batches(k, s);
+            }
+        }
+    }
+}
+
+static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
+{
+    bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
+    for (int fp32 = 0; fp32 < 2; fp32++) {
+        struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
+        s.seq = k->job->seq;
+        s.precision = fp32 ? PRECISION_FP32 : PRECISION_BF16;
+        s.shard_degree = degree;
+        if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
+            continue;
+        for (s.prefetch = 1; s.prefetch <= (is_gathered ? 2 : 1); s.prefetch++) {
+            s.reshard_after_forward = true;
+            add_savings(k, s);
+            s.reshard_after_forward = false;
+            if (is_gathered)
+                add_savings(k, s);
+        }
+    }
+}
+
+void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape)
+{
+    *out = (struct space){NULL, 0};
+    int64_t ranks = shape->ranks, per_node = shape->ranks_per_node;
+    if (job_step_sequences(j) % ranks != 0)
+        return;
+    struct maker k = {
+        .out = out, .job = j, .shape = shape, .per_rank = job_step_sequences(j) / ranks};
+    add_kind(&k, STRATEGY_DDP, 1);
+    if (ranks == 1)
+        return;
+    add_kind(&k, STRATEGY_ZERO1, ranks);
+    add_kind(&k, STRATEGY_ZERO2, ranks);
+    add_kind(&k, STRATEGY_ZERO3, ranks);
+    for (int64_t g = 2; g < ranks; g++) {
+        bool is_inside = g <= per_node && per_node % g == 0;
+        bool is_whole_nodes = g % per_node == 0 && ranks % g == 0;
+        if (is_inside || is_whole_nodes)
+            add_kind(&k, STRATEGY_HSDP, g);
+    }
+}
+
+void space_release(struct space *s)
+{
+    free(s->items);
+    *s = (struct space){NULL, 0};
+}
+
+int64_t space_state_bytes(const struct model *m, const struct strategy *s)
+{
+    int64_t shards = s->kind == STRATEGY_HSDP ? s->shard_degree : s->ranks;
+    int64_t full = 0, own = 0;
+    const int kinds[] = {0, 1, model_units(m) - 1};
+    for (size_t i = 0; i < BASE_COUNT(kinds); i++) {
+        struct unit_layout u;
+        model_unit_layout(m, kinds[i], shards, &u);
+        int64_t times = i == 1 ? m->layers : 1;
+        full += times * u.elems;
+        own += times * u.shard_elems;
+    }
+    int64_t element = precision_bytes(s->precision);
+    bool has_master = s->precision != PRECISION_FP32;
+    int64_t bytes = element * (strategy_parameter_shards(s) > 1 ? own : full);
+    bytes += 4 * (strategy_gradient_shards(s) > 1 ? own : full);
+    if (s->offload == OFFLOAD_NONE)
+        bytes += (has_master ? 12 : 8) * (strategy_optimizer_shards(s) > 1 ? own : full);
+    return bytes;
+}

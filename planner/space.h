@@ -1,0 +1,29 @@
+/* The strategies that the search considers for a job on so many ranks. */
+#ifndef PLANNER_SPACE_H
+#define PLANNER_SPACE_H
+
+#include <stddef.h>
+
+#include "planner/job.h"
+#include "planner/strategy.h"
+
+/* Ranks and how they lie on nodes; is_gpu decides whether there is host memory to offload to. */
+struct shape_of_ranks {
+    int64_t ranks, ranks_per_node;
+    bool is_gpu;
+};
+
+struct space {
+    struct strategy *items; /* from plain to involved: earlier ones win ties */
+    size_t n;
+};
+
+/* Empty when the global batch cannot be split evenly over the ranks. Release with space_release. */
+void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape);
+void space_release(struct space *s);
+
+/* Bytes of parameters, gradients and optimizer states of a rank on the device: a lower bound of its
+ * memory, without building anything. */
+int64_t space_state_bytes(const struct model *m, const struct strategy *s);
+
+#endif
