@@ -29,35 +29,35 @@ static int larger_first(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-static int by_offset(const void *pa, const void *pb)
-{
-    const struct buffer *a = *(struct buffer *const *)pa, *b = *(struct buffer *const *)pb;
-    return (a->offset > b->offset) - (a->offset < b->offset);
-}
-
 static bool live_together(const struct buffer *a, const struct buffer *b)
 {
     return a->first_op <= b->last_op && b->first_op <= a->last_op;
 }
 
-/* Lowest gap among the placed buffers that are live at the same time as b. */
-static int64_t first_fit(struct buffer *const *placed, size_t n, const struct buffer *b,
-    int64_t base, struct buffer **scratch)
+/* Lowest gap among the buffers that are live at the same time as b; placed is sorted by offset. */
+static int64_t first_fit(
+    struct buffer *const *placed, size_t n, const struct buffer *b, int64_t base)
 {
-    size_t m = 0;
-    for (size_t i = 0; i < n; i++)
-        if (live_together(placed[i], b))
-            scratch[m++] = placed[i];
-    qsort(scratch, m, sizeof(*scratch), by_offset);
     int64_t offset = base;
-    for (size_t i = 0; i < m; i++) {
-        if (scratch[i]->offset - offset >= b->bytes)
+    for (size_t i = 0; i < n; i++) {
+        if (!live_together(placed[i], b))
+            continue;
+        if (placed[i]->offset - offset >= b->bytes)
             break;
-        int64_t end = scratch[i]->offset + scratch[i]->bytes;
+        int64_t end = placed[i]->offset + placed[i]->bytes;
         if (end > offset)
             offset = end;
     }
     return offset;
+}
+
+/* Keep placed sorted. */
+static void insert_by_offset(struct buffer **placed, size_t n, struct buffer *b)
+{
+    size_t i = n;
+    for (; i > 0 && placed[i - 1]->offset > b->offset; i--)
+        placed[i] = placed[i - 1];
+    placed[i] = b;
 }
 
 /* Greedy by size: packs the periodic shapes here to within a few per cent of the live peak
@@ -65,7 +65,7 @@ static int64_t first_fit(struct buffer *const *placed, size_t n, const struct bu
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
 {
     struct buffer **todo = base_alloc(sizeof(*todo) * (size_t)(s->n_buffers + 1));
-    struct buffer **scratch = base_alloc(sizeof(*scratch) * (size_t)(s->n_buffers + 1));
+    struct buffer **placed = base_alloc(sizeof(*placed) * (size_t)(s->n_buffers + 1));
     size_t n = 0;
     for (int32_t i = 0; i < s->n_buffers; i++)
         if (s->buffers[i].section == section && s->buffers[i].memory == memory)
@@ -73,11 +73,12 @@ static int64_t place_section(struct schedule *s, int section, enum memory memory
     qsort(todo, n, sizeof(*todo), larger_first);
     int64_t end = base;
     for (size_t i = 0; i < n; i++) {
-        todo[i]->offset = first_fit(todo, i, todo[i], base, scratch);
+        todo[i]->offset = first_fit(placed, i, todo[i], base);
+        insert_by_offset(placed, i, todo[i]);
         if (todo[i]->offset + todo[i]->bytes > end)
             end = todo[i]->offset + todo[i]->bytes;
     }
-    free(scratch);
+    free(placed);
     free(todo);
     return end;
 }

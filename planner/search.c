@@ -65,7 +65,7 @@ static void offer_name(const struct offer *o, char buf[SEARCH_TEXT])
 
 static void add_offer(struct finder *f, size_t i)
 {
-    const struct offer *o = &f->in->offers[i];
+    const struct offer *o = offers_at(f->in->offers, i);
     struct err e = ERR_INIT;
     struct hardware hw;
     struct machine mc;
@@ -97,7 +97,7 @@ static void add_cell(struct finder *f, size_t group, int64_t nodes)
     memset(c, 0, sizeof *c);
     c->group = group;
     c->nodes = nodes;
-    c->offer = &f->in->offers[g->offers[0]];
+    c->offer = offers_at(f->in->offers, g->offers[0]);
     if (machine_make(&c->machine, f->in->rates, &hw, "berth", NULL))
         return;
     f->n_cells++;
@@ -347,7 +347,7 @@ static void add_candidates(struct candidates *all, const struct finder *f)
         const struct cell *c = &f->cells[i];
         const struct group *g = &f->groups[c->group];
         for (size_t k = 0; c->has_best && k < g->n_offers; k++) {
-            const struct offer *o = &f->in->offers[g->offers[k]];
+            const struct offer *o = offers_at(f->in->offers, g->offers[k]);
             if (hardware_max_nodes(o) < c->nodes)
                 continue;
             BASE_GROW(all->items, all->cap, all->n + 1);
@@ -430,10 +430,10 @@ static void add_pareto(struct finder *f, struct candidates *all)
     }
 }
 
-static bool has_plan_of(const struct search *s, const struct offer *offers, const struct offer *o)
+static bool has_plan_of(const struct search *s, size_t offer)
 {
     for (size_t i = 0; i < s->n_plans; i++)
-        if (&offers[s->plans[i].offer] == o)
+        if (s->plans[i].offer == offer)
             return true;
     return false;
 }
@@ -451,7 +451,7 @@ static enum rc add_plan(struct finder *f, const struct candidate *x, struct err 
     enum rc rc = estimate_make(&p->estimate, m, &c->best, &c->machine, e);
     if (rc)
         return rc;
-    bill_make(&p->bill, f->in->job, &f->in->offers[x->offer], c->nodes, &p->estimate);
+    bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
     p->is_launchable = search_is_launchable(m, &c->best, p->not_launchable);
     search_describe_limits(&p->estimate, &p->strategy, &p->hw, p->limits);
     f->out->n_plans++;
@@ -466,10 +466,9 @@ static enum rc add_plans(struct finder *f, struct candidates *all, struct err *e
     qsort_r(all->items, all->n, sizeof *all->items, by_merit, f);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < all->n && f->out->n_plans < max; i++) {
-        const struct offer *o = &f->in->offers[all->items[i].offer];
         if (is_cancelled(f))
             rc = err_set(e, RC_CANCELLED, "planning was cancelled");
-        else if (all->items[i].is_allowed && !has_plan_of(f->out, f->in->offers, o))
+        else if (all->items[i].is_allowed && !has_plan_of(f->out, all->items[i].offer))
             rc = add_plan(f, &all->items[i], e);
     }
     return rc;
@@ -627,7 +626,7 @@ static void finder_release(struct finder *f)
 static enum rc run(struct finder *f, struct err *e)
 {
     struct candidates all = {.f = f};
-    for (size_t i = 0; i < f->in->n_offers; i++)
+    for (size_t i = 0; i < offers_count(f->in->offers); i++)
         add_offer(f, i);
     f->out->searched.hardware = (int64_t)f->n_groups;
     for (size_t i = 0; i < f->n_groups; i++)

@@ -18,15 +18,14 @@
 #include "planner/job.h"
 #include "planner/rates.h"
 
-struct offer;
+struct offers;
 
 enum { SEARCH_TEXT = 240 };
 
 /* All borrowed for the call. The job must be finished (job_finish), the offers settled. */
 struct search_input {
     const struct job *job;
-    const struct offer *offers;
-    size_t n_offers;
+    const struct offers *offers;
     const struct rates *rates;
     size_t max_plans;                  /* at most so many, 0: 10 */
     const volatile bool *is_cancelled; /* polled; NULL: never */
@@ -36,7 +35,7 @@ struct search_input {
 /* One way to run the job: the best strategy on so many nodes of one offer. */
 struct plan {
     struct hardware hw;
-    size_t offer; /* index into the input */
+    size_t offer; /* index into the offers */
     int64_t nodes;
     struct strategy strategy;
     struct estimate estimate; /* of the whole schedule */

@@ -147,40 +147,70 @@ static void unit_kinds(const struct model *m, int64_t shards, struct unit_kind o
     }
 }
 
+/* Seconds of the collectives and of the optimizer for one unit. */
+struct unit_s {
+    double gather, reduce, all_reduce, replica_reduce, update, norm;
+};
+
+static struct unit_s price_unit(const struct traffic_class *k, const struct cell *c,
+    const struct strategy *s, const struct unit_kind *u)
+{
+    const struct machine *mc = &c->machine;
+    struct rank_group shard = machine_shard_group(s);
+    double element = (double)precision_bytes(k->precision);
+    double own = k->kind == STRATEGY_DDP ? u->elems : u->shard_elems;
+    /* gradient read; states read and written; the parameter written */
+    double update = k->precision == PRECISION_FP32 ? 4 + 24 : 4 + 24 + element;
+    return (struct unit_s){
+        .gather = machine_collective_s(mc, COLLECTIVE_ALL_GATHER, shard, u->elems * element),
+        .reduce = machine_collective_s(mc, COLLECTIVE_REDUCE_SCATTER, shard, u->elems * 4),
+        .all_reduce =
+            machine_collective_s(mc, COLLECTIVE_ALL_REDUCE, machine_world(s), u->elems * 4),
+        .replica_reduce = machine_collective_s(
+            mc, COLLECTIVE_ALL_REDUCE, machine_replica_group(s), u->shard_elems * 4),
+        .update = machine_stream_s(mc, own * update),
+        .norm = machine_stream_s(mc, u->shard_elems * 4),
+    };
+}
+
+/* Unit 0 begins and ends a micro step: its gather before, its reduction after all computing. */
+static void add_unit(struct traffic *t, const struct traffic_class *k, const struct unit_s *u,
+    int unit, double times)
+{
+    bool is_gathered = k->kind == STRATEGY_ZERO3 || k->kind == STRATEGY_HSDP;
+    /* all blocks but the last, whose backward follows at once, are gathered a second time */
+    double gathers = times + (unit == 1 && k->reshards ? times - 1 : 0);
+    double reduce = k->kind >= STRATEGY_ZERO2 ? u->reduce : 0;
+    double last = k->kind == STRATEGY_DDP     ? u->all_reduce
+                  : k->kind == STRATEGY_ZERO1 ? u->reduce
+                  : k->kind == STRATEGY_HSDP  ? u->replica_reduce
+                                              : 0;
+    t->micro_s += (is_gathered ? gathers * u->gather : 0) + times * reduce;
+    t->last_s += times * last;
+    t->update_s += times * u->update;
+    t->norm_s += times * u->norm;
+    if (unit == 0) {
+        t->micro_exposed_s = (is_gathered ? u->gather : 0) + reduce;
+        t->last_exposed_s = last;
+    }
+    if (k->kind == STRATEGY_ZERO1 || k->kind == STRATEGY_ZERO2) {
+        t->boundary_s += times * u->gather;
+        t->boundary_exposed_s = u->gather;
+    }
+}
+
 static struct traffic price_traffic(
     const struct model *m, const struct traffic_class *k, const struct cell *c)
 {
     int64_t rpn = c->machine.hw.ranks_per_node, ranks = c->nodes * rpn;
     struct strategy s = strategy_default(k->kind, ranks, rpn);
     s.shard_degree = k->shard_degree;
-    struct rank_group shard = machine_shard_group(&s), world = machine_world(&s),
-                      replica = machine_replica_group(&s);
     struct unit_kind units[3];
     unit_kinds(m, k->kind == STRATEGY_HSDP ? k->shard_degree : ranks, units);
-    double element = (double)precision_bytes(k->precision);
-    struct traffic t = {0, 0, 0};
+    struct traffic t = {0};
     for (int i = 0; i < 3; i++) {
-        const struct unit_kind *u = &units[i];
-        double gather =
-            machine_collective_s(&c->machine, COLLECTIVE_ALL_GATHER, shard, u->elems * element);
-        double reduce =
-            machine_collective_s(&c->machine, COLLECTIVE_REDUCE_SCATTER, shard, u->elems * 4);
-        /* all blocks but the last, whose backward follows at once, are gathered a second time */
-        double gathers = u->times + (i == 1 && k->reshards ? u->times - 1 : 0);
-        if (k->kind == STRATEGY_ZERO3 || k->kind == STRATEGY_HSDP)
-            t.micro_s += gathers * gather;
-        if (k->kind >= STRATEGY_ZERO2)
-            t.micro_s += u->times * reduce;
-        if (k->kind == STRATEGY_ZERO1)
-            t.last_s += u->times * reduce;
-        if (k->kind == STRATEGY_DDP)
-            t.last_s += u->times * machine_collective_s(
-                                       &c->machine, COLLECTIVE_ALL_REDUCE, world, u->elems * 4);
-        if (k->kind == STRATEGY_HSDP)
-            t.last_s += u->times * machine_collective_s(&c->machine, COLLECTIVE_ALL_REDUCE, replica,
-                                       u->shard_elems * 4);
-        if (k->kind == STRATEGY_ZERO1 || k->kind == STRATEGY_ZERO2)
-            t.boundary_s += u->times * gather;
+        struct unit_s u = price_unit(k, c, &s, &units[i]);
+        add_unit(&t, k, &u, i, units[i].times);
     }
     return t;
 }
@@ -206,18 +236,27 @@ void bounds_clear(struct cell *c)
     c->traffic = NULL;
 }
 
+/* The boundary: norms first, then updates, each followed by the gather of its unit. */
+static double boundary_s(
+    const struct bounds *b, const struct cell *c, const struct traffic *t, const struct strategy *s)
+{
+    double update = t->update_s;
+    if (s->offload == OFFLOAD_OPTIMIZER) {
+        double own = (double)model_params(b->model) / (double)strategy_optimizer_shards(s);
+        update = machine_host_adam_s(&c->machine, own);
+    }
+    return t->norm_s + fmax(t->boundary_s, update + t->boundary_exposed_s);
+}
+
 double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i)
 {
     const struct strategy *s = &b->space->items[i];
     const struct traffic *t = &c->traffic[b->index[i].traffic];
-    double compute = c->compute_s[b->index[i].work], boundary = t->boundary_s;
-    if (s->offload == OFFLOAD_OPTIMIZER) {
-        int64_t shards = strategy_optimizer_shards(s);
-        double own = (double)model_params(b->model) / (double)shards;
-        boundary = fmax(boundary, machine_host_adam_s(&c->machine, own));
-    }
-    double step = (double)(s->grad_accum - 1) * fmax(compute, t->micro_s) +
-                  fmax(compute, t->micro_s + t->last_s) + boundary + c->machine.step_overhead_s;
+    double compute = c->compute_s[b->index[i].work];
+    double micro = fmax(compute + t->micro_exposed_s, t->micro_s);
+    double last = fmax(compute + t->micro_exposed_s + t->last_exposed_s, t->micro_s + t->last_s);
+    double step = (double)(s->grad_accum - 1) * micro + last + boundary_s(b, c, t, s) +
+                  c->machine.step_overhead_s;
     double doublings = log2((double)s->ranks / 8);
     step *= 1 + c->machine.jitter_per_doubling * fmax(0, doublings);
     return step * (1 - 1e-9);

@@ -44,8 +44,12 @@ struct traffic_class {
     int64_t shard_degree;
     bool reshards;
 };
+/* Seconds of all collectives in a micro step, more in the last one, in the boundary; what of it no
+ * strategy can hide; norms and updates of the boundary. */
 struct traffic {
     double micro_s, last_s, boundary_s;
+    double micro_exposed_s, last_exposed_s, boundary_exposed_s;
+    double norm_s, update_s;
 };
 
 struct finder {
