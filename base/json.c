@@ -321,6 +321,12 @@ struct json *json_clone(const struct json *v)
     return js(json_deep_copy(jt(v)));
 }
 
+void json_add_members(struct json *obj, struct json *other)
+{
+    json_object_update(jt(obj), jt(other));
+    json_free(other);
+}
+
 char *json_print(const struct json *v, bool is_pretty)
 {
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(12);

@@ -76,6 +76,8 @@ void json_push_str(struct json *arr, const char *s);
 void json_push_num(struct json *arr, double x);
 void json_push_int(struct json *arr, int64_t x);
 struct json *json_clone(const struct json *v);
+/* Move the members of other (an object; taken) into obj. */
+void json_add_members(struct json *obj, struct json *other);
 
 /* Text of a value: one line, or indented when is_pretty (with a newline at the end). Caller frees.
  */

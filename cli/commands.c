@@ -7,11 +7,15 @@
 
 /* Each is defined in cli/cmd_NAME.c. */
 extern const struct command CMD_OFFERS;
+extern const struct command CMD_PLAN, CMD_ESTIMATE, CMD_EXPLAIN;
 extern const struct command CMD_TUI;
 extern const struct command CMD_PATHS, CMD_CONFIG, CMD_COMPLETION, CMD_HELP, CMD_VERSION;
 
 const struct command *const COMMANDS[] = {
     &CMD_OFFERS,
+    &CMD_PLAN,
+    &CMD_ESTIMATE,
+    &CMD_EXPLAIN,
     &CMD_TUI,
     &CMD_CONFIG,
     &CMD_PATHS,

@@ -125,6 +125,21 @@ static void die_of_broken_pipe(void)
     raise(SIGPIPE);
 }
 
+void out_lines(struct out *o, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        char *line = base_strndup(text, n);
+        out_text(o, line);
+        free(line);
+        text += n;
+        if (*text == '\n') {
+            out_bytes(o, "\n", 1);
+            text++;
+        }
+    }
+}
+
 void out_bytes(struct out *o, const void *data, size_t len)
 {
     if (o->has_failed || fwrite(data, 1, len, stdout) == len)

@@ -34,6 +34,8 @@ bool out_err_is_terminal(const struct out *o);
 /* Foreign strings must have gone through text_safe; out_text does that itself. */
 void out_printf(struct out *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void out_text(struct out *o, const char *text);
+/* Several lines: each through text_safe, line ends kept. */
+void out_lines(struct out *o, const char *text);
 /* Raw bytes, for files asked for on stdout. */
 void out_bytes(struct out *o, const void *data, size_t len);
 /* Text in a style when stdout takes colour. */

@@ -128,6 +128,8 @@ static void fill_rest(
     fill_capacity(x, mc);
     fill_host(x, m, s, mc);
     fill_step(x, m, s, mc);
+    /* the rows behind the constants end here */
+    x->is_extrapolated = s->ranks > (mc->hw.is_gpu ? 512 : 16) || s->seq > 65536;
 }
 
 enum rc estimate_make(struct estimate *out, const struct model *m, const struct strategy *s,

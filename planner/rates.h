@@ -24,7 +24,7 @@ enum { RATES_NAME = 32, RAMP_POINTS = 12, PRECISION_KINDS = 2 };
 struct hardware {
     bool is_gpu;
     char gpu[RATES_NAME];               /* gpu_id, "" on CPU */
-    char isa[RATES_NAME];               /* CPU: avx2, avx512, ...; "" unknown */
+    char isa[RATES_NAME];               /* CPU: "x86-64-v4"; "" unknown */
     int64_t nodes, ranks_per_node;      /* ranks are GPUs, or worker processes on a CPU node */
     double peak_flops[PRECISION_KINDS]; /* per GPU, dense, by enum precision */
     double measured_flops;     /* per GPU, bf16: best large product anybody measured; 0 unknown */

@@ -163,7 +163,7 @@ static void ranks_of_a_cpu_node_share_its_cores_and_memory(void **state)
     (void)state;
     struct rates *r = builtin();
     struct hardware hw = {
-        .isa = "avx512", .nodes = 1, .ranks_per_node = 1, .memory_bytes = 1LL << 30, .vcpus = 8};
+        .isa = "x86-64-v4", .nodes = 1, .ranks_per_node = 1, .memory_bytes = 1LL << 30, .vcpus = 8};
     struct machine one = make(r, &hw);
     hw.ranks_per_node = 4;
     struct machine four = make(r, &hw);

@@ -1,0 +1,59 @@
+#include "base/json.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "planner/explain.h"
+#include "planner/plan_file.h"
+
+static void print_json(const struct plan_file *p, struct out *out)
+{
+    struct json *doc = out_document(out, "explain/1");
+    json_add(doc, "job", job_to_json(&p->job));
+    json_add(doc, "offer", offer_to_json(&p->offer));
+    json_add_int(doc, "nodes", p->nodes);
+    json_add_int(doc, "steps", p->steps);
+    json_add(doc, "strategy", strategy_to_json(&p->strategy));
+    json_add_int(doc, "parameters", model_params(&p->job.model));
+    json_add_num(doc, "model_flops_per_token", estimate_model_flops(&p->job.model, p->job.seq));
+    json_add_str(doc, "flops_definition", estimate_flops_definition());
+    json_add(doc, "prediction", json_clone(p->prediction));
+    json_add(doc, "constants", json_clone(p->constants));
+    out_json(out, doc);
+}
+
+static enum rc run(const struct args *args, struct out *out, struct err *e)
+{
+    struct plan_file p;
+    enum rc rc = plan_file_read(&p, args_operand(args, 0), e);
+    if (rc)
+        return rc;
+    rc = plan_file_check_hash(&p, e);
+    if (!rc && out_is_json(out)) {
+        print_json(&p, out);
+    } else if (!rc) {
+        struct str s = STR_INIT;
+        explain_plan_file(&s, &p);
+        out_lines(out, str_text(&s));
+        str_release(&s);
+    }
+    plan_file_release(&p);
+    return rc;
+}
+
+static const struct option_group NO_OPTIONS = {"Options", (const struct option[]){{0}}};
+
+const struct command CMD_EXPLAIN = {
+    .name = "explain",
+    .topic = COMMAND_PLAN,
+    .summary = "show the whole reasoning behind a plan",
+    .operands = "PLAN",
+    .min_operands = 1,
+    .max_operands = 1,
+    .about = "Prints what the plan rests on: the inputs of every formula, memory by name, a step "
+             "by lane, the bill line by line, and every constant with its source and date. A plan "
+             "whose schedule this program would build differently is refused.",
+    .examples = (const char *const[]){"berth explain plan.json",
+        "berth explain plan.json --json | jq '.constants'", NULL},
+    .groups = (const struct option_group *const[]){&NO_OPTIONS, NULL},
+    .run = run,
+};

@@ -1,0 +1,285 @@
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/job_options.h"
+#include "cli/offers_load.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "inventory/offer.h"
+#include "planner/explain.h"
+#include "planner/hardware.h"
+#include "planner/plan_file.h"
+#include "planner/plan_json.h"
+
+enum { SHOWN_REJECTIONS = 4 };
+
+static const struct option OPTIONS[] = {
+    {.name = "output",
+        .letter = 'o',
+        .kind = OPTION_FILE,
+        .help = "write the first plan to this file, for launch and explain",
+        .example = "-o plan.json"},
+    {.name = "top",
+        .kind = OPTION_COUNT,
+        .def = "10",
+        .help = "how many plans to list, at most one for each offer",
+        .example = "--top 3"},
+    {.name = "columns",
+        .kind = OPTION_TEXT,
+        .argument = "LIST",
+        .help = "columns to show, separated by commas",
+        .detail = "Known are rank, offer, nodes, gpus, strategy, step, time, cost, high, mfu, "
+                  "memory, fit, tokens/s.",
+        .example = "--columns rank,offer,cost,mfu"},
+    {0},
+};
+static const struct option_group PLAN_OPTIONS = {"Options", OPTIONS};
+
+/* What a run of the command holds on to. */
+struct planning {
+    struct job job;
+    struct offers *offers;
+    struct rates *rates;
+    struct search *search;
+    double seconds;
+};
+
+static void release(struct planning *p)
+{
+    job_release(&p->job);
+    offers_free(p->offers);
+    rates_free(p->rates);
+    search_free(p->search);
+}
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+static const struct table_column COLUMNS[] = {
+    {.name = "RANK", .align = TABLE_RIGHT},
+    {.name = "OFFER", .is_elastic = true},
+    {.name = "NODES", .align = TABLE_RIGHT, .drop = 2},
+    {.name = "GPUS"},
+    {.name = "STRATEGY"},
+    {.name = "STEP", .align = TABLE_RIGHT, .drop = 1},
+    {.name = "TIME", .align = TABLE_RIGHT},
+    {.name = "COST", .align = TABLE_RIGHT},
+    {.name = "HIGH", .align = TABLE_RIGHT, .drop = 3},
+    {.name = "MFU", .align = TABLE_RIGHT, .is_extra = true},
+    {.name = "MEMORY", .align = TABLE_RIGHT, .is_extra = true},
+    {.name = "FIT", .align = TABLE_RIGHT, .is_extra = true},
+    {.name = "TOKENS/S", .align = TABLE_RIGHT, .is_extra = true},
+    {0},
+};
+
+static void cell_usd(struct table *t, const struct bill *b, enum bill_case c)
+{
+    char text[UNITS_TEXT];
+    table_cell(t, b->is_priced ? units_usd(text, b->total_micro_usd[c]) : NULL);
+}
+
+static void add_row(struct table *t, const struct plan *p, size_t rank, const struct offer *o)
+{
+    char text[64];
+    table_cellf(t, "%zu", rank);
+    table_cellf(t, "%s %s", o->provider, o->id);
+    table_cellf(t, "%lld", (long long)p->nodes);
+    table_cell(t, hardware_text(&p->hw, text));
+    if (p->strategy.kind == STRATEGY_HSDP)
+        table_cellf(t, "hsdp/%lld", (long long)p->strategy.shard_degree);
+    else
+        table_cell(t, strategy_kind_name(p->strategy.kind));
+    table_cell(t, units_seconds(text, p->estimate.step_s));
+    table_cell(t, units_seconds(text, p->bill.run_s[BILL_MID]));
+    cell_usd(t, &p->bill, BILL_MID);
+    cell_usd(t, &p->bill, BILL_HIGH);
+    table_cellf(t, "%.1f%%", 100 * p->estimate.mfu);
+    table_cell(t, units_bytes(text, (double)p->estimate.peak_bytes));
+    table_cellf(t, "%.2f", p->estimate.fit_probability);
+    table_cellf(t, "%.0f", p->estimate.tokens_per_s_per_rank * (double)p->strategy.ranks);
+}
+
+static enum rc print_table(
+    const struct planning *p, const struct args *args, struct out *out, struct err *e)
+{
+    struct table *t = table_new(COLUMNS);
+    if (args_has(args, "columns")) {
+        enum rc rc = table_select(t, args_text(args, "columns"), e);
+        if (rc) {
+            table_free(t);
+            return rc;
+        }
+    }
+    for (size_t i = 0; i < p->search->n_plans; i++)
+        add_row(t, &p->search->plans[i], i + 1, offers_at(p->offers, p->search->plans[i].offer));
+    out_table(out, t, args);
+    return RC_OK;
+}
+
+static void print_searched(const struct planning *p, struct out *out)
+{
+    const struct searched *s = &p->search->searched;
+    out_printf(out,
+        "\nSearched %lld offers, %lld kinds of hardware, %lld combinations: %lld too large,\n"
+        "%lld provably slower, %lld simulated.\n",
+        (long long)s->offers, (long long)s->hardware, (long long)s->space,
+        (long long)s->pruned_by_memory, (long long)s->pruned_by_bound, (long long)s->simulated);
+}
+
+static void print_pareto(const struct planning *p, struct out *out)
+{
+    const struct search *s = p->search;
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    if (s->n_pareto < 2)
+        return;
+    out_printf(out, "\nFaster for more money:\n");
+    for (size_t i = 0; i < s->n_pareto; i++) {
+        const struct offer *o = offers_at(p->offers, s->pareto[i].offer);
+        out_printf(out, "  %10s  %10s  ", units_seconds(a, s->pareto[i].run_s),
+            units_usd(b, s->pareto[i].micro_usd));
+        out_printf(out, "%lld x %s %s\n", (long long)s->pareto[i].nodes, o->provider, o->id);
+    }
+}
+
+static enum rc print_text(
+    const struct planning *p, const struct args *args, struct out *out, struct err *e)
+{
+    struct str s = STR_INIT;
+    enum rc rc = print_table(p, args, out, e);
+    if (rc || out_is_plain(out))
+        return rc;
+    out_printf(out, "\n");
+    explain_winner(&s, p->search, &p->job, p->offers);
+    out_lines(out, str_text(&s));
+    print_pareto(p, out);
+    str_reset(&s);
+    explain_rejected(&s, p->search, SHOWN_REJECTIONS);
+    if (s.len) {
+        out_printf(out, "\nRejected:\n");
+        out_lines(out, str_text(&s));
+    }
+    print_searched(p, out);
+    str_release(&s);
+    return RC_OK;
+}
+
+static void print_json(const struct planning *p, struct out *out)
+{
+    struct json *doc = out_document(out, "plan-list/1");
+    double seconds = out_is_reproducible(out) ? -1 : p->seconds;
+    plan_list_fill(doc, p->search, &p->job, p->offers, p->rates, seconds);
+    out_json(out, doc);
+}
+
+/* --- nothing fits ----------------------------------------------------------------------------- */
+
+/* Exit code 3: under --json the list without plans is the answer, else the nearest misses are. */
+static enum rc print_nothing(const struct planning *p, struct out *out, struct err *e)
+{
+    struct str s = STR_INIT;
+    if (out_is_json(out)) {
+        print_json(p, out);
+        e->code = RC_NO_FIT;
+        return RC_NO_FIT;
+    }
+    explain_rejected(&s, p->search, 3 * SHOWN_REJECTIONS);
+    if (s.len) {
+        out_printf(out, "Rejected:\n");
+        out_lines(out, str_text(&s));
+    }
+    str_release(&s);
+    if (p->search->searched.offers == 0)
+        return err_set(e, RC_NO_FIT, "no offer passes the job's limits");
+    return err_set(e, RC_NO_FIT, "no plan satisfies memory, budget and deadline");
+}
+
+/* --- doing it --------------------------------------------------------------------------------- */
+
+static enum rc write_plan(
+    const struct planning *p, const char *path, struct out *out, struct err *e)
+{
+    char now[CLOCK_TEXT];
+    const struct plan *first = &p->search->plans[0];
+    const char *at = out_is_reproducible(out) ? NULL : clock_rfc3339(now, clock_wall_s());
+    struct json *doc = plan_file_make(
+        first, &p->job, offers_at(p->offers, first->offer), p->rates, BERTH_VERSION, at);
+    char *text = json_print(doc, true);
+    enum rc rc = file_write(path, text, strlen(text), 0644, e);
+    if (!rc)
+        out_note(out, "wrote plan 1 to %s", path);
+    free(text);
+    json_free(doc);
+    return rc;
+}
+
+static enum rc search(struct planning *p, const struct args *args, struct err *e)
+{
+    int64_t top = args_int(args, "top", 10);
+    if (top < 1 || top > 1000)
+        return err_set(e, RC_USAGE, "option '--top' must be 1 to 1000");
+    enum rc rc = rates_builtin(&p->rates, e);
+    if (rc)
+        return rc;
+    struct search_input in = {
+        .job = &p->job, .offers = p->offers, .rates = p->rates, .max_plans = (size_t)top};
+    double start = clock_now_s();
+    rc = search_run(&p->search, &in, e);
+    p->seconds = clock_now_s() - start;
+    return rc;
+}
+
+static enum rc print(
+    const struct planning *p, const struct args *args, struct out *out, struct err *e)
+{
+    if (p->search->n_plans == 0)
+        return print_nothing(p, out, e);
+    const char *path = args_text(args, "output");
+    enum rc rc = path ? write_plan(p, path, out, e) : RC_OK;
+    if (rc)
+        return rc;
+    if (out_is_json(out)) {
+        print_json(p, out);
+        return RC_OK;
+    }
+    return print_text(p, args, out, e);
+}
+
+static enum rc run(const struct args *args, struct out *out, struct err *e)
+{
+    struct planning p;
+    memset(&p, 0, sizeof(p));
+    enum rc rc = job_from_args(&p.job, args_operand(args, 0), args, out, e);
+    if (rc)
+        return rc;
+    rc = offers_load(&p.offers, args, out, e);
+    if (!rc)
+        rc = search(&p, args, e);
+    if (!rc)
+        rc = print(&p, args, out, e);
+    release(&p);
+    return rc;
+}
+
+const struct command CMD_PLAN = {
+    .name = "plan",
+    .topic = COMMAND_PLAN,
+    .summary = "find what to rent and how to shard a job over it",
+    .operands = "[JOB]",
+    .max_operands = 1,
+    .about = "JOB is a JSON file (`berth help job`); options say the same and win over it. For "
+             "every offer the fastest strategy that fits is found; plans are ranked by the "
+             "objective. Costs and times are the middle of a 90 % band.\n\n"
+             "Exit code 3 means that nothing fits; what is missing and which single change would "
+             "do is then listed.",
+    .examples = (const char *const[]){"berth plan --model llama-3.1-8b --tokens 10B",
+        "berth plan --model llama-3.1-8b --tokens 10B --deadline 2d --budget-usd 2000",
+        "berth plan job.json --offers nodes.csv -o plan.json",
+        "berth plan job.json --json | jq '.plans[0].cost_usd.mid'", NULL},
+    .groups = (const struct option_group *const[]){&JOB_OPTIONS, &LIMIT_OPTIONS, &OFFERS_OPTIONS,
+        &PLAN_OPTIONS, NULL},
+    .run = run,
+};

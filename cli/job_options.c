@@ -1,0 +1,249 @@
+#include "cli/job_options.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/str.h"
+#include "base/units.h"
+#include "cli/output.h"
+#include "inventory/gpu.h"
+#include "planner/job.h"
+
+static const struct option JOB[] = {
+    {.name = "model",
+        .kind = OPTION_TEXT,
+        .is_setting = true,
+        .argument = "NAME|PATH",
+        .help = "what to train: a preset, or the path of a Hugging Face config.json",
+        .detail = "`berth help models` lists the presets.",
+        .example = "--model llama-3.1-8b",
+        .complete = "models"},
+    {.name = "tokens",
+        .kind = OPTION_COUNT,
+        .help = "tokens to train on",
+        .example = "--tokens 10B"},
+    {.name = "seq",
+        .kind = OPTION_COUNT,
+        .is_setting = true,
+        .help = "tokens of a sequence; default 4096, or what the model can",
+        .example = "--seq 8192"},
+    {.name = "global-batch-tokens",
+        .kind = OPTION_COUNT,
+        .is_setting = true,
+        .help = "tokens of an optimizer step; default by the size of the model",
+        .example = "--global-batch-tokens 4M"},
+    {.name = "precision",
+        .kind = OPTION_CHOICE,
+        .is_setting = true,
+        .choices = "bf16|fp32",
+        .help = "of parameters in use and activations; default bf16, with fp32 master copies",
+        .example = "--precision fp32"},
+    {.name = "allow",
+        .kind = OPTION_CHOICE,
+        .is_repeatable = true,
+        .choices = "bf16|fp32",
+        .help = "a precision that the search may also try",
+        .example = "--allow bf16"},
+    {0},
+};
+const struct option_group JOB_OPTIONS = {"Job", JOB};
+
+static const struct option LIMITS[] = {
+    {.name = "objective",
+        .kind = OPTION_CHOICE,
+        .is_setting = true,
+        .choices = "cost|time|balanced",
+        .help = "what the first plan is best at; default cost",
+        .detail = "Balanced minimises cost times time. All plans between cheapest and fastest are "
+                  "listed in either case.",
+        .example = "--objective time"},
+    {.name = "budget-usd",
+        .kind = OPTION_USD,
+        .is_setting = true,
+        .help = "most that the whole run may cost",
+        .example = "--budget-usd 1500"},
+    {.name = "deadline",
+        .kind = OPTION_SECONDS,
+        .is_setting = true,
+        .help = "longest that the whole run may take",
+        .example = "--deadline 7d"},
+    {.name = "max-gpus",
+        .kind = OPTION_COUNT,
+        .is_setting = true,
+        .help = "most GPUs (on CPU: ranks) to rent",
+        .example = "--max-gpus 64"},
+    {.name = "gpu",
+        .kind = OPTION_TEXT,
+        .is_repeatable = true,
+        .argument = "NAME",
+        .help = "only this GPU: a model (h100-sxm) or a family (h100); cpu for CPU nodes",
+        .example = "--gpu h100",
+        .complete = "gpus"},
+    {.name = "provider",
+        .kind = OPTION_TEXT,
+        .is_repeatable = true,
+        .argument = "NAME",
+        .help = "only this provider",
+        .example = "--provider nebius",
+        .complete = "providers"},
+    {.name = "region",
+        .kind = OPTION_TEXT,
+        .is_repeatable = true,
+        .argument = "NAME",
+        .help = "only this region",
+        .example = "--region us-east-1"},
+    {.name = "fabric",
+        .kind = OPTION_CHOICE,
+        .is_repeatable = true,
+        .argument = "KIND",
+        .choices = "none|ethernet|roce|infiniband|efa|tcpx",
+        .help = "only this network between nodes",
+        .example = "--fabric infiniband"},
+    {.name = "spot",
+        .kind = OPTION_CHOICE,
+        .is_setting = true,
+        .choices = "no|allow|only",
+        .help = "offers that may be taken away; default no",
+        .detail = "Interruptions are not priced in: the figures are those of an undisturbed run.",
+        .example = "--spot allow"},
+    {0},
+};
+const struct option_group LIMIT_OPTIONS = {"Limits", LIMITS};
+
+/* A flag or an environment variable beats the job file, which beats a configuration file. */
+static bool wins(const struct args *args, const char *name, bool is_in_job)
+{
+    return args_has(args, name) && (args_origin(args, name) <= ORIGIN_ENV || !is_in_job);
+}
+
+static void take_int(const struct args *args, const char *name, int64_t *field)
+{
+    if (wins(args, name, *field > 0))
+        *field = args_int(args, name, 0);
+}
+
+static enum rc take_list(
+    const struct args *args, const char *name, char field[JOB_LIST], struct err *e)
+{
+    struct str s = STR_INIT;
+    for (size_t i = 0; i < args_times(args, name); i++)
+        str_addf(&s, "%s%s", i ? "," : "", args_nth(args, name, i));
+    bool fits = s.len == 0 || str_copy(field, JOB_LIST, str_text(&s));
+    str_release(&s);
+    return fits ? RC_OK : err_set(e, RC_LIMIT, "option '--%s' names too many", name);
+}
+
+static bool is_family(const char *name)
+{
+    for (size_t i = 0; i < gpu_count(); i++)
+        if (strcasecmp(gpu_at(i)->family, name) == 0)
+            return true;
+    return strcasecmp(name, "cpu") == 0;
+}
+
+/* Names of sellers become ids; families stay. */
+static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
+{
+    struct str s = STR_INIT;
+    enum rc rc = RC_OK;
+    for (const char *p = list; *p && !rc; p += *p == ',') {
+        char name[JOB_LIST];
+        size_t n = strcspn(p, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)n, p);
+        p += n;
+        const struct gpu *g = is_family(name) ? NULL : gpu_find(name, 0);
+        const char *near = gpu_nearest(name);
+        if (!g && !is_family(name))
+            rc = near ? err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near)
+                      : err_set(e, RC_USAGE, "unknown GPU '%s'", name);
+        str_addf(&s, "%s%s", s.len ? "," : "", g ? g->id : name);
+    }
+    if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
+        rc = err_set(e, RC_LIMIT, "too many GPUs are named");
+    str_release(&s);
+    return rc;
+}
+
+static enum rc take_words(struct job *j, const struct args *args, bool has_file, struct err *e)
+{
+    enum rc rc = RC_OK;
+    if (wins(args, "precision", has_file))
+        rc = precision_parse(args_text(args, "precision"), &j->precision, e);
+    if (!rc && wins(args, "objective", has_file))
+        rc = objective_parse(args_text(args, "objective"), &j->objective, e);
+    if (!rc && wins(args, "spot", has_file))
+        rc = spot_parse(args_text(args, "spot"), &j->spot, e);
+    for (size_t i = 0; !rc && i < args_times(args, "allow"); i++)
+        rc = job_allow(j, args_nth(args, "allow", i), e);
+    return rc;
+}
+
+static enum rc take_all(struct job *j, const struct args *args, bool has_file, struct err *e)
+{
+    enum rc rc = RC_OK;
+    if (wins(args, "model", j->has_model)) {
+        rc = model_find(&j->model, args_text(args, "model"), e);
+        j->has_model = rc == RC_OK;
+    }
+    take_int(args, "tokens", &j->tokens);
+    take_int(args, "seq", &j->seq);
+    take_int(args, "global-batch-tokens", &j->global_batch_tokens);
+    take_int(args, "budget-usd", &j->budget_micro_usd);
+    take_int(args, "max-gpus", &j->max_gpus);
+    if (wins(args, "deadline", j->deadline_s > 0))
+        j->deadline_s = args_num(args, "deadline", 0);
+    if (!rc)
+        rc = take_words(j, args, has_file, e);
+    if (!rc)
+        rc = take_list(args, "provider", j->provider, e);
+    if (!rc)
+        rc = take_list(args, "region", j->region, e);
+    if (!rc)
+        rc = take_list(args, "fabric", j->fabric, e);
+    if (!rc)
+        rc = take_list(args, "gpu", j->gpu, e);
+    return rc ? rc : settle_gpus(j->gpu, e);
+}
+
+/* A limit of nothing is a mistake, not the absence of a limit. */
+static enum rc check_zero(const struct args *args, struct err *e)
+{
+    static const char *const NAMES[] = {
+        "tokens", "seq", "global-batch-tokens", "budget-usd", "max-gpus"};
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
+        if (args_has(args, NAMES[i]) && args_int(args, NAMES[i], 0) == 0)
+            return err_set(e, RC_USAGE, "option '--%s' must be more than 0", NAMES[i]);
+    if (args_has(args, "deadline") && !(args_num(args, "deadline", 0) > 0))
+        return err_set(e, RC_USAGE, "option '--deadline' must be more than 0");
+    return RC_OK;
+}
+
+static void note_assumptions(const struct job *j, struct out *out)
+{
+    char text[UNITS_TEXT];
+    if (j->is_seq_assumed)
+        out_note(out, "sequences of %lld tokens assumed; --seq N for others", (long long)j->seq);
+    if (j->is_batch_assumed)
+        out_note(out,
+            "a batch of %s tokens (%lld sequences) per step assumed; "
+            "--global-batch-tokens N for others",
+            units_count(text, (double)j->global_batch_tokens), (long long)job_step_sequences(j));
+}
+
+enum rc job_from_args(
+    struct job *j, const char *path, const struct args *args, struct out *out, struct err *e)
+{
+    job_init(j);
+    enum rc rc = check_zero(args, e);
+    if (!rc && path)
+        rc = job_read_file(j, path, e);
+    if (!rc)
+        rc = take_all(j, args, path != NULL, e);
+    if (!rc)
+        rc = job_finish(j, e);
+    if (rc)
+        job_release(j);
+    else
+        note_assumptions(j, out);
+    return rc;
+}

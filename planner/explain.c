@@ -1,0 +1,303 @@
+#include "planner/explain.h"
+
+#include <math.h>
+
+#include "base/json.h"
+#include "base/str.h"
+#include "base/units.h"
+#include "inventory/offer.h"
+#include "planner/hardware.h"
+#include "planner/plan_file.h"
+
+char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
+{
+    int n = snprintf(buf, SEARCH_TEXT, "%s", strategy_kind_name(s->kind));
+    if (s->kind == STRATEGY_HSDP)
+        n += snprintf(
+            buf + n, SEARCH_TEXT - (size_t)n, " in groups of %lld", (long long)s->shard_degree);
+    n += snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", %s, micro batch %lld x %lld",
+        precision_name(s->precision), (long long)s->micro_batch, (long long)s->grad_accum);
+    if (s->recompute != RECOMPUTE_NONE)
+        n += snprintf(
+            buf + n, SEARCH_TEXT - (size_t)n, ", %s recompute", recompute_name(s->recompute));
+    if (s->offload != OFFLOAD_NONE)
+        n += snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", optimizer on the host");
+    if (s->loss_chunks > 1)
+        snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", loss in %d chunks", s->loss_chunks);
+    return buf;
+}
+
+/* --- one estimate --- */
+
+static void add_memory(struct str *out, const struct estimate *x)
+{
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    str_addf(out, "Memory of a rank: %s of %s, fits with probability %.2f\n",
+        units_bytes(a, (double)x->peak_bytes), units_bytes(b, (double)x->capacity_bytes),
+        x->fit_probability);
+    for (int i = 0; i < PART_COUNT; i++)
+        if (x->part_bytes[i] > 0)
+            str_addf(out, "  %-22s %12s\n", part_name((enum part)i),
+                units_bytes(a, (double)x->part_bytes[i]));
+    if (x->packing_bytes > 0)
+        str_addf(out, "  %-22s %12s\n", "packing", units_bytes(a, (double)x->packing_bytes));
+    str_addf(out, "  %-22s %12s  (outside the slab, not counted above)\n", "external",
+        units_bytes(a, (double)x->external_bytes));
+    str_addf(out, "Host memory of a node: %s", units_bytes(a, (double)x->host_ram_bytes));
+    if (x->host_capacity_bytes > 0)
+        str_addf(out, " of %s", units_bytes(b, (double)x->host_capacity_bytes));
+    str_addf(out, "\n");
+}
+
+static void add_share(struct str *out, const char *what, double s, double step_s)
+{
+    char a[UNITS_TEXT];
+    if (s > 0.0005 * step_s)
+        str_addf(out, "  %-22s %12s  %5.1f %%\n", what, units_seconds(a, s), 100 * s / step_s);
+}
+
+static void add_step(struct str *out, const struct estimate *x)
+{
+    static const char *const exposed[LANE_COUNT] = {NULL, "waiting for gathers",
+        "waiting for reductions", "waiting for copies down", "waiting for copies up",
+        "waiting for the host"};
+    const struct simulation *s = &x->simulation;
+    char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
+    str_addf(out, "A step: %s (90 %%: %s to %s), %.0f tokens/s per rank, MFU %.1f %%\n",
+        units_seconds(a, x->step_s), units_seconds(b, x->step_low_s),
+        units_seconds(c, x->step_high_s), x->tokens_per_s_per_rank, 100 * x->mfu);
+    add_share(out, "computing", s->busy_s[LANE_COMPUTE], x->step_s);
+    double rest = s->step_s - s->busy_s[LANE_COMPUTE];
+    for (int l = LANE_COMPUTE + 1; l < LANE_COUNT; l++) {
+        add_share(out, exposed[l], s->exposed_s[l], x->step_s);
+        rest -= s->exposed_s[l];
+    }
+    add_share(out, "overhead, stragglers", rest, x->step_s);
+}
+
+static void add_basis(struct str *out, const struct machine *mc)
+{
+    int priors = 0;
+    for (int i = 0; i < mc->n_constants; i++)
+        priors += mc->constant[i].entry->is_prior;
+    if (priors > 0)
+        str_addf(out, "%d of %d constants are priors: nobody has measured this engine on '%s'\n",
+            priors, mc->n_constants, mc->hw.is_gpu ? mc->hw.gpu : "this CPU");
+}
+
+void explain_estimate(struct str *out, const struct estimate *x, const struct model *m,
+    const struct strategy *s, const struct machine *mc)
+{
+    char text[SEARCH_TEXT], a[UNITS_TEXT], b[UNITS_TEXT];
+    str_addf(out, "%s, %s parameters, sequences of %lld tokens\n", m->name,
+        units_count(a, (double)model_params(m)), (long long)s->seq);
+    str_addf(out, "%s\n", hardware_text(&mc->hw, text));
+    str_addf(out, "%s\n\n", explain_strategy(s, text));
+    add_memory(out, x);
+    str_addf(out, "\n");
+    add_step(out, x);
+    str_addf(out, "MFU: %s\n", estimate_flops_definition());
+    str_addf(out, "\nA checkpoint: %s, written in %s\n",
+        units_bytes(a, (double)x->checkpoint_bytes), units_seconds(b, x->checkpoint_s));
+    add_basis(out, mc);
+}
+
+/* --- a search --- */
+
+static void add_bill(struct str *out, const struct bill *b)
+{
+    char h[3][UNITS_TEXT], m[3][UNITS_TEXT];
+    str_addf(out, "  %-32s %9s %9s %9s", "", "low", "mid", "high");
+    str_addf(out, b->is_priced ? "  %10s\n" : "\n", "cost (mid)");
+    for (int l = 0; l < BILL_LINES; l++) {
+        bool is_used = b->line_s[BILL_HIGH][l] > 0 || b->line_micro_usd[BILL_HIGH][l] > 0;
+        if (!is_used)
+            continue;
+        str_addf(out, "  %-32s", bill_line_name((enum bill_line)l));
+        for (int c = 0; c < BILL_CASES; c++)
+            str_addf(out, " %9s", units_seconds(h[c], b->line_s[c][l]));
+        if (b->is_priced)
+            str_addf(out, "  %10s", units_usd(m[0], b->line_micro_usd[BILL_MID][l]));
+        str_addf(out, "\n");
+    }
+    str_addf(out, "  %-32s", "run");
+    for (int c = 0; c < BILL_CASES; c++)
+        str_addf(out, " %9s", units_seconds(h[c], b->run_s[c]));
+    str_addf(out, "\n");
+    if (b->is_priced)
+        str_addf(out, "  %-32s %9s %9s %9s\n", "cost", units_usd(m[0], b->total_micro_usd[0]),
+            units_usd(m[1], b->total_micro_usd[1]), units_usd(m[2], b->total_micro_usd[2]));
+}
+
+void explain_winner(
+    struct str *out, const struct search *s, const struct job *j, const struct offers *offers)
+{
+    const struct plan *p = &s->plans[0];
+    const struct offer *o = offers_at(offers, p->offer);
+    char text[SEARCH_TEXT];
+    (void)j;
+    str_addf(out, "Plan 1: %s %s, %lld node%s, %s\n", o->provider, o->id, (long long)p->nodes,
+        p->nodes == 1 ? "" : "s", hardware_text(&p->hw, text));
+    str_addf(out, "  %s\n", explain_strategy(&p->strategy, text));
+    str_addf(out, "  why: %s\n", p->why);
+    str_addf(out, "  %s\n\n", p->limits);
+    add_memory(out, &p->estimate);
+    str_addf(out, "\n");
+    add_step(out, &p->estimate);
+    str_addf(out, "\nHours and cost:\n");
+    add_bill(out, &p->bill);
+    if (o->fetched_at[0])
+        str_addf(out, "  price as of %s\n", o->fetched_at);
+}
+
+void explain_rejected(struct str *out, const struct search *s, size_t max)
+{
+    for (size_t i = 0; i < s->n_rejected && i < max; i++) {
+        const struct rejection *r = &s->rejected[i];
+        str_addf(out, "  %s", r->what);
+        if (r->offers > 1)
+            str_addf(out, " (%zu offers)", r->offers);
+        str_addf(out, ": %s\n", r->why);
+        if (r->nearest_change[0])
+            str_addf(out, "    would do: %s\n", r->nearest_change);
+    }
+    if (s->n_rejected > max)
+        str_addf(out, "  and %zu more; --json lists all\n", s->n_rejected - max);
+}
+
+/* --- a plan file --- */
+
+static void add_parts(struct str *out, const struct json *parts, bool is_bytes)
+{
+    void *cursor = NULL;
+    const char *key;
+    const struct json *v;
+    char a[UNITS_TEXT];
+    while (json_next(parts, &cursor, &key, &v)) {
+        double x = json_as_num(v, 0);
+        if (x > 0)
+            str_addf(
+                out, "  %-26.40s %12s\n", key, is_bytes ? units_bytes(a, x) : units_seconds(a, x));
+    }
+}
+
+static void add_value(struct str *out, const struct json *v)
+{
+    if (json_is_num(v))
+        str_addf(out, "%.6g", json_as_num(v, 0));
+    else
+        str_addf(out, "a table of %zu points", json_len(v));
+}
+
+/* Constants with the same source together. */
+static void add_constants(struct str *out, const struct json *constants)
+{
+    void *cursor = NULL;
+    const char *key;
+    const struct json *v;
+    while (json_next(constants, &cursor, &key, &v)) {
+        str_addf(out, "  %s = ", key);
+        add_value(out, json_get(v, "value"));
+        double residual = json_num(v, "residual", NAN);
+        str_addf(out, "\n    %s, %s, %lld rows", json_bool(v, "prior", true) ? "prior" : "fitted",
+            json_str(v, "date", "undated"), (long long)json_int(v, "rows", 0));
+        if (residual >= 0)
+            str_addf(out, ", residual %.1f %%", 100 * residual);
+        str_addf(out, "\n    %s\n", json_str(v, "source", "no source"));
+    }
+}
+
+static void add_formulas(struct str *out, const struct plan_file *p)
+{
+    const struct model *m = &p->job.model;
+    const struct strategy *s = &p->strategy;
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    double flops = estimate_model_flops(m, s->seq);
+    double tokens = (double)strategy_tokens_per_step(s);
+    str_addf(out, "  parameters N = %lld (%lld blocks, width %lld, ffn %lld, vocabulary %lld)\n",
+        (long long)model_params(m), (long long)m->layers, (long long)m->width, (long long)m->ffn,
+        (long long)m->vocab);
+    str_addf(out,
+        "  tokens per step = %lld ranks x %lld sequences x %lld micro steps x %lld = %s\n",
+        (long long)s->ranks, (long long)s->micro_batch, (long long)s->grad_accum, (long long)s->seq,
+        units_count(a, tokens));
+    str_addf(out, "  steps = %s tokens / %s = %lld\n", units_count(a, (double)p->job.tokens),
+        units_count(b, tokens), (long long)p->steps);
+    str_addf(out, "  model flops per token = %s = %.4g\n", "6 N + 12 L h hd s", flops);
+    str_addf(out, "  MFU = %.4g tokens/s per rank x %.4g / peak = %.1f %%\n",
+        p->tokens_per_s_per_rank, flops, 100 * p->mfu);
+    str_addf(out, "  shards: parameters %lld, gradients %lld, optimizer %lld\n",
+        (long long)strategy_parameter_shards(s), (long long)strategy_gradient_shards(s),
+        (long long)strategy_optimizer_shards(s));
+}
+
+static void add_money(struct str *out, const struct plan_file *p)
+{
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    const struct json *hours = json_get(p->prediction, "hours");
+    const struct json *cost = json_get(p->prediction, "cost_usd");
+    void *cursor = NULL;
+    const char *key;
+    const struct json *v;
+    while (json_next(json_get(hours, "lines"), &cursor, &key, &v))
+        if (json_num(v, "mid", 0) > 0)
+            str_addf(out, "  %-26.40s %12s\n", key, units_seconds(a, 3600 * json_num(v, "mid", 0)));
+    str_addf(out, "  %-26s %12s  (%s to ", "run", units_seconds(a, p->run_s),
+        units_seconds(b, 3600 * json_num(hours, "low", 0)));
+    str_addf(out, "%s)\n", units_seconds(a, 3600 * json_num(hours, "high", 0)));
+    if (!cost) {
+        str_addf(out, "  the offer has no price\n");
+        return;
+    }
+    str_addf(out, "  %-26s %12s  (up to %s)\n", "cost", units_usd(a, p->cost_micro_usd),
+        units_usd(b, p->cost_high_micro_usd));
+}
+
+static void add_where(struct str *out, const struct plan_file *p)
+{
+    const struct offer *o = &p->offer;
+    char a[UNITS_TEXT];
+    str_addf(out, "  %s %s", o->provider, o->id);
+    if (o->region[0])
+        str_addf(out, " in %s", o->region);
+    str_addf(out, ": %lld node%s of %lld %s, %s each\n", (long long)p->nodes,
+        p->nodes == 1 ? "" : "s", (long long)o->gpus_per_node,
+        o->device == DEVICE_CPU ? "CPU ranks" : o->gpu,
+        units_bytes(a, (double)o->gpu_memory_bytes));
+    if (o->price_usd_micro_per_hour >= 0)
+        str_addf(out, "  %s per node and hour%s%s\n", units_usd(a, o->price_usd_micro_per_hour),
+            o->fetched_at[0] ? ", as of " : "", o->fetched_at);
+    if (p->nodes > 1)
+        str_addf(out, "  %s, %.0f Gbit/s per node\n", offer_fabric_name(o->fabric),
+            o->inter_gbps_per_node);
+}
+
+void explain_plan_file(struct str *out, const struct plan_file *p)
+{
+    char text[SEARCH_TEXT], a[UNITS_TEXT], hex[HASH128_HEX];
+    const struct json *memory = json_get(p->prediction, "memory");
+    const struct json *step = json_get(p->prediction, "step");
+    str_addf(out, "Job\n  %s on %s tokens, sequences of %lld, for %s\n", p->job.model.name,
+        units_count(a, (double)p->job.tokens), (long long)p->job.seq,
+        objective_name(p->job.objective));
+    str_addf(out, "\nWhere\n");
+    add_where(out, p);
+    hash128_hex(p->schedule_hash, hex);
+    str_addf(out, "\nHow\n  %s\n  schedule %s, planned by berth %s\n",
+        explain_strategy(&p->strategy, text), hex, p->program);
+    str_addf(out, "  launchable: %s%s%s\n", p->is_launchable ? "yes" : "no",
+        p->is_launchable ? "" : ": ", p->not_launchable);
+    str_addf(out, "\nReasoning\n");
+    add_formulas(out, p);
+    str_addf(out, "\nMemory of a rank: %s", units_bytes(a, (double)p->peak_bytes));
+    str_addf(out, " of %s\n", units_bytes(a, json_num(memory, "capacity_bytes", 0)));
+    add_parts(out, json_get(memory, "parts"), true);
+    str_addf(out, "\nA step: %s\n", units_seconds(a, p->step_s));
+    add_parts(out, json_get(step, "parts"), false);
+    str_addf(out, "  work, each operation as if alone:\n");
+    add_parts(out, json_get(step, "work"), false);
+    str_addf(out, "\nHours and cost\n");
+    add_money(out, p);
+    str_addf(out, "\nConstants\n");
+    add_constants(out, p->constants);
+}

@@ -1,0 +1,26 @@
+/* A plan in words: what it rests on, with the numbers that went in and where they come from. Text
+ * is at most 80 columns wide, without colour; callers make it safe before showing it. */
+#ifndef PLANNER_EXPLAIN_H
+#define PLANNER_EXPLAIN_H
+
+#include "planner/search.h"
+
+struct json;
+struct offers;
+struct plan_file;
+struct str;
+
+/* "zero3/16 mb 4 x 8, full recompute, optimizer offloaded": a strategy in one line. */
+char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT]);
+/* The chosen plan of a search in a few lines: how fast, how full, what it costs and why. */
+void explain_winner(
+    struct str *out, const struct search *s, const struct job *j, const struct offers *offers);
+/* What was rejected, at most max lines, and how much was searched. */
+void explain_rejected(struct str *out, const struct search *s, size_t max);
+/* Everything about a plan file: inputs, memory by name, a step by lane, bill, constants. */
+void explain_plan_file(struct str *out, const struct plan_file *p);
+/* Memory and a step of one estimate, as `berth estimate` prints them. */
+void explain_estimate(struct str *out, const struct estimate *x, const struct model *m,
+    const struct strategy *s, const struct machine *mc);
+
+#endif
