@@ -47,7 +47,7 @@ static const struct option WHAT[] = {
         .example = "--inter-gbps-per-gpu 400"},
     {.name = "cores-per-rank",
         .kind = OPTION_COUNT,
-        .help = "with --gpu cpu: cores of each rank; default all cores of this machine together",
+        .help = "with --gpu cpu: cores of each rank; default what this machine has",
         .example = "--cores-per-rank 4"},
     {0},
 };
