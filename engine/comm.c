@@ -47,6 +47,7 @@ struct channel {
     uint64_t sequence[3]; /* by group kind: world, shard, replica; exchange uses none */
     struct flow *flow;    /* ranks of them */
     struct pollfd *poll;
+    double *sums; /* COMM_MAX_SUM of every rank */
 };
 
 struct comm {
@@ -246,6 +247,11 @@ void comm_set_deadline(struct comm *c, double seconds)
     c->o.deadline_s = seconds;
 }
 
+void comm_set_kernels(struct comm *c, const struct kernels *k)
+{
+    c->o.kernels = k;
+}
+
 int comm_rank(const struct comm *c)
 {
     return c->o.rank;
@@ -387,7 +393,7 @@ enum rc comm_sum(
     size_t bytes = sizeof(*x) * (size_t)count;
     struct call k = begin(c, channel, SUM, bytes);
     struct channel *ch = &c->channel[channel];
-    double *all = base_alloc(bytes * (size_t)grp->n);
+    double *all = ch->sums;
     int n = start_flows(&k, g);
     for (int i = 0; i < n; i++) {
         ch->flow[i].send = (const char *)x;
@@ -402,7 +408,6 @@ enum rc comm_sum(
             sum += all[r * count + i];
         x[i] = sum;
     }
-    free(all);
     return rc;
 }
 
@@ -477,6 +482,7 @@ enum rc comm_open(struct comm **out, const struct comm_options *o, struct err *e
     for (int i = 0; i < COMM_CHANNELS; i++) {
         c->channel[i].flow = base_calloc((size_t)o->ranks, sizeof(struct flow));
         c->channel[i].poll = base_calloc((size_t)o->ranks, sizeof(struct pollfd));
+        c->channel[i].sums = base_calloc((size_t)o->ranks, COMM_MAX_SUM * sizeof(double));
     }
     size_t n = (size_t)o->ranks * COMM_CHANNELS;
     c->fd = base_alloc(n * sizeof(*c->fd));
@@ -503,6 +509,7 @@ void comm_close(struct comm *c)
     for (int i = 0; i < COMM_CHANNELS; i++) {
         free(c->channel[i].flow);
         free(c->channel[i].poll);
+        free(c->channel[i].sums);
     }
     for (int i = 0; i < 4; i++)
         free(c->group[i].ranks);

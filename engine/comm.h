@@ -18,7 +18,7 @@
 struct kernels;
 struct comm;
 
-enum { COMM_TOKEN_BYTES = 32, COMM_CHANNELS = 3, COMM_MAX_RANKS = 4096 };
+enum { COMM_TOKEN_BYTES = 32, COMM_CHANNELS = 3, COMM_MAX_RANKS = 4096, COMM_MAX_SUM = 16 };
 enum comm_channel { CHANNEL_COMPUTE, CHANNEL_GATHER, CHANNEL_REDUCE };
 
 struct comm_options {
@@ -44,6 +44,8 @@ void comm_abort(struct comm *c);
 
 /* Of the collectives that follow; saving and loading take longer than a step. */
 void comm_set_deadline(struct comm *c, double seconds);
+/* Arithmetic of the sums that follow; the same on all ranks. */
+void comm_set_kernels(struct comm *c, const struct kernels *k);
 
 int comm_rank(const struct comm *c);
 int comm_ranks(const struct comm *c);
@@ -62,7 +64,7 @@ enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group 
 /* data = sum over ranks, in place. Same scratch. */
 enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, float *data,
     int64_t elems, void *scratch, struct err *e);
-/* Few doubles, summed in rank order. count <= 16. */
+/* Few doubles, summed in rank order. count <= COMM_MAX_SUM. */
 enum rc comm_sum(
     struct comm *c, enum comm_channel ch, enum op_group g, double *x, int count, struct err *e);
 enum rc comm_barrier(struct comm *c, struct err *e);

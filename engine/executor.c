@@ -239,6 +239,8 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     double *scalars = executor_buffer(x, x->s->scalars);
     memset(scalars, 0, SCALAR_COUNT * sizeof(*scalars));
     scalars[SCALAR_TARGETS] = p->local_targets;
+    scalars[SCALAR_STOP] = p->wants_stop;
+    scalars[SCALAR_SAVE] = p->wants_save;
     double start = clock_now_s();
     x->micro = 0;
     enum rc rc = RC_OK;
@@ -253,6 +255,8 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     out->targets = scalars[SCALAR_TARGETS];
     out->loss = scalars[SCALAR_LOSS_SUM] / out->targets;
     out->grad_norm = sqrt(scalars[SCALAR_SQUARES]);
+    out->is_stop = scalars[SCALAR_STOP] > 0;
+    out->is_save = scalars[SCALAR_SAVE] > 0;
     out->is_skipped = !isfinite(out->grad_norm);
     return RC_OK;
 }

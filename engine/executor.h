@@ -27,18 +27,20 @@ struct executor_options {
 struct step_params {
     int64_t step; /* of this update, from 1 */
     double lr, beta1, beta2, eps, weight_decay;
-    double clip_norm;     /* 0: no clipping */
-    double local_targets; /* target tokens of this rank in all micro steps of the step */
+    double clip_norm;            /* 0: no clipping */
+    double local_targets;        /* target tokens of this rank in all micro steps of the step */
+    bool wants_stop, wants_save; /* this rank was told so; the results say whether any was */
 };
 
 /* Fill the tokens (and targets; < 0: ignored) of one micro step; T elements each. */
 typedef enum rc fill_fn(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e);
 
 struct step_result {
-    double loss;      /* mean over all target tokens of all ranks, nats */
-    double targets;   /* all ranks */
-    double grad_norm; /* before clipping */
-    bool is_skipped;  /* the norm was not finite: no update was made */
+    double loss;           /* mean over all target tokens of all ranks, nats */
+    double targets;        /* all ranks */
+    double grad_norm;      /* before clipping */
+    bool is_skipped;       /* the norm was not finite: no update was made */
+    bool is_stop, is_save; /* some rank wants it; the same on all ranks */
     double step_s;
     double busy_s[LANE_COUNT];
     double exposed_s[LANE_COUNT]; /* busy while the compute lane was not; compute: 0 */

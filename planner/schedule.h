@@ -124,7 +124,14 @@ enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
 enum { OP_MAX_ARGS = 8 };
 
 /* Indexes into the scalars buffer (doubles). */
-enum { SCALAR_LOSS_SUM, SCALAR_TARGETS, SCALAR_SQUARES, SCALAR_COUNT };
+enum {
+    SCALAR_TARGETS,  /* target tokens of the step */
+    SCALAR_LOSS_SUM, /* from here three are summed together at the boundary */
+    SCALAR_STOP,     /* ranks that were told to stop, and to save: all act on the sums alike */
+    SCALAR_SAVE,
+    SCALAR_SQUARES,
+    SCALAR_COUNT
+};
 
 /* A piece of a buffer. */
 struct ref {

@@ -464,7 +464,7 @@ static void emit_boundary(struct builder *b)
     begin_section(b, SECTION_BOUNDARY, 1);
     for (int u = 0; u < s->n_units; u++)
         emit_grad_norm(b, u);
-    emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 1);
+    emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
     emit_scalars(b, GROUP_SHARD, SCALAR_SQUARES, 1);
     int32_t down = is_on_host ? emit_grad_down(b, 0) : -1;
     for (int u = 0; u < s->n_units; u++) {
