@@ -16,7 +16,9 @@
 
 struct control {
     int fd;
-    struct str in;
+    struct msg_reader in;
+    struct json **kept; /* commands that came while another was awaited */
+    size_t n_kept, cap_kept;
     bool is_gone;
 };
 
@@ -24,7 +26,7 @@ struct control *control_new(int fd)
 {
     struct control *c = base_calloc(1, sizeof(*c));
     c->fd = fd;
-    str_init(&c->in, 4 * MSG_MAX_BYTES);
+    msg_reader_init(&c->in);
     return c;
 }
 
@@ -32,19 +34,20 @@ void control_free(struct control *c)
 {
     if (!c)
         return;
-    str_release(&c->in);
+    msg_reader_release(&c->in);
+    for (size_t i = 0; i < c->n_kept; i++)
+        json_free(c->kept[i]);
+    free(c->kept);
     free(c);
 }
 
 void control_send(struct control *c, struct json *event)
 {
-    char *text = json_print(event, false);
     struct str line = STR_INIT;
     struct err ignored;
-    str_addf(&line, "%s\n", text);
+    msg_put(&line, event);
     file_write_fd(c->fd >= 0 ? c->fd : 1, line.p, line.len, "control line", &ignored);
     str_release(&line);
-    free(text);
     json_free(event);
 }
 
@@ -54,7 +57,7 @@ static void receive(struct control *c)
     for (;;) {
         ssize_t n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
         if (n > 0)
-            str_addn(&c->in, buf, (size_t)n);
+            msg_reader_feed(&c->in, buf, (size_t)n);
         else if (n < 0 && errno == EINTR)
             continue;
         else {
@@ -64,51 +67,49 @@ static void receive(struct control *c)
     }
 }
 
-struct json *control_poll(struct control *c)
+/* The next command from the wire; nonsense ends the line. */
+static struct json *take(struct control *c)
 {
+    struct json *v = NULL;
+    struct err ignored;
     if (c->fd < 0)
         return NULL;
     receive(c);
-    char *end = c->in.len ? memchr(c->in.p, '\n', c->in.len) : NULL;
-    if (!end)
-        return NULL;
-    struct json *v = NULL;
-    struct err ignored;
-    size_t len = (size_t)(end - c->in.p);
-    json_parse(&v, c->in.p, len, &ignored);
-    str_drop(&c->in, len + 1);
+    if (msg_take(&c->in, &v, &ignored) != RC_OK)
+        c->is_gone = true;
     return v;
+}
+
+struct json *control_poll(struct control *c)
+{
+    if (c->n_kept == 0)
+        return take(c);
+    struct json *first = c->kept[0];
+    memmove(c->kept, c->kept + 1, --c->n_kept * sizeof(struct json *));
+    return first;
 }
 
 enum rc control_wait(
     struct control *c, const char *cmd, double timeout_s, struct json **out, struct err *e)
 {
     double deadline = clock_now_s() + timeout_s;
-    struct str kept = STR_INIT;
-    *out = NULL;
-    while (!*out && !c->is_gone && clock_now_s() < deadline) {
-        struct json *v = control_poll(c);
-        if (v && strcmp(json_str(v, "cmd", ""), cmd) == 0) {
-            *out = v;
-        } else if (v) {
-            char *text = json_print(v, false);
-            str_addf(&kept, "%s\n", text);
-            free(text);
-            json_free(v);
-        } else {
-            struct pollfd p = {c->fd, POLLIN, 0};
-            poll(&p, 1, 100);
+    for (;;) {
+        *out = take(c);
+        if (*out && strcmp(json_str(*out, "cmd", ""), cmd) == 0)
+            return RC_OK;
+        if (*out) {
+            BASE_GROW(c->kept, c->cap_kept, c->n_kept + 1);
+            c->kept[c->n_kept++] = *out;
+            *out = NULL;
+            continue;
         }
+        if (c->is_gone)
+            return err_set(e, RC_INTERRUPTED, "the agent is gone");
+        if (clock_now_s() >= deadline)
+            return err_set(e, RC_NETWORK, "no '%s' from the agent within %.0f s", cmd, timeout_s);
+        struct pollfd p = {c->fd, POLLIN, 0};
+        poll(&p, 1, 100);
     }
-    str_addn(&kept, str_text(&c->in), c->in.len);
-    str_reset(&c->in);
-    str_addn(&c->in, str_text(&kept), kept.len);
-    str_release(&kept);
-    if (*out)
-        return RC_OK;
-    if (c->is_gone)
-        return err_set(e, RC_INTERRUPTED, "the agent is gone");
-    return err_set(e, RC_NETWORK, "no '%s' from the agent within %.0f s", cmd, timeout_s);
 }
 
 bool control_is_gone(const struct control *c)

@@ -1,0 +1,11 @@
+/* Resident memory of this process, from /proc, without allocating. */
+#ifndef ENGINE_MEMORY_USE_H
+#define ENGINE_MEMORY_USE_H
+
+#include <stdint.h>
+
+/* Highest so far, and now; -1 when the kernel does not tell. */
+int64_t memory_peak_bytes(void);
+int64_t memory_now_bytes(void);
+
+#endif

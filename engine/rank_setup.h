@@ -1,0 +1,38 @@
+/* What a rank needs before it can train: spec, schedule checked against the plan, connections,
+ * executor, data. */
+#ifndef ENGINE_RANK_SETUP_H
+#define ENGINE_RANK_SETUP_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "run/spec.h"
+
+struct control;
+
+struct rank_setup {
+    char *dir;
+    int rank;
+    struct run_spec spec;
+    char **peers;            /* "host:port" by rank */
+    const char **host_names; /* by rank, borrowed from the spec */
+    struct schedule *schedule;
+    struct comm *comm;
+    struct executor *x;
+    struct data *data;
+    FILE *trace;
+    double mfu_per_token_rate; /* MFU at one token per second of all ranks; NaN: unknown */
+};
+
+/* Up to and including the warm-up. s->rank is set; release with rank_setup_close also on failure.
+ */
+enum rc rank_setup_open(struct rank_setup *s, const char *dir, int rank, const char *trace,
+    struct control *control, struct err *e);
+enum rc rank_setup_data(struct rank_setup *s, uint64_t seed, struct err *e);
+void rank_setup_close(struct rank_setup *s);
+
+/* Model FLOPs utilisation by the plan's definition and peak; NaN when the plan predicts none. */
+double rank_setup_mfu(const struct rank_setup *s, double tokens_per_second);
+
+#endif
