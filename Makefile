@@ -140,6 +140,7 @@ UNIT_launcher := launcher run planner inventory base
 UNIT_cli := cli launcher run planner inventory/sources inventory base tui
 UNIT_tui := tui launcher run planner inventory/sources inventory base
 UNIT_EXTRA_launcher := -lssh2
+UNIT_EXTRA_engine := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 UNIT_EXTRA_cli := -lssh2 -lncursesw -ltinfo
 UNIT_EXTRA_tui := -lssh2 -lncursesw -ltinfo
 

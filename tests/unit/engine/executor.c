@@ -15,8 +15,10 @@
 
 #include "engine/comm.h"
 #include "engine/init.h"
+#include "engine/memory_use.h"
 #include "engine/poison.h"
 #include "kernels/kernels.h"
+#include "lib_count.h"
 #include "lib_ranks.h"
 
 /* Masters of the whole model after some steps, gathered on rank 0, without the padding that depends
@@ -218,6 +220,43 @@ static void the_executed_operations_are_the_planned_list(void **state)
     free(text);
 }
 
+struct growth {
+    int allocations;
+    int64_t resident_bytes;
+};
+
+static void train_and_watch(struct rank *r)
+{
+    struct growth *g = r->arg;
+    struct err e = ERR_INIT;
+    ranks_check(executor_warm_up(r->x, &e), &e);
+    ranks_check(init_state(r->x, 1, &e), &e);
+    ranks_train(r, 1, 1, NULL);
+    ranks_check(comm_barrier(r->comm, &e), &e);
+    if (r->rank == 0)
+        count_start();
+    int64_t before = memory_now_bytes();
+    ranks_train(r, 2, 6, NULL);
+    ranks_check(comm_barrier(r->comm, &e), &e);
+    if (r->rank == 0) {
+        g->allocations = count_stop();
+        g->resident_bytes = memory_now_bytes() - before;
+    }
+}
+
+static void after_the_first_step_nothing_allocates(void **state)
+{
+    (void)state;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
+        struct growth g;
+        struct rank_options o = {
+            .model = "tiny-llama", .strategy = base((enum strategy_kind)k, 2, 2)};
+        ranks_run(&o, train_and_watch, &g);
+        assert_int_equal(g.allocations, 0);
+        assert_true(g.resident_bytes < 128 << 10);
+    }
+}
+
 struct cap {
     int64_t bytes;
     enum rc rc;
@@ -314,6 +353,7 @@ int test_executor(void)
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
         cmocka_unit_test(the_executed_operations_are_the_planned_list),
+        cmocka_unit_test(after_the_first_step_nothing_allocates),
         cmocka_unit_test(a_slab_one_page_smaller_fails_and_the_planned_one_runs),
         cmocka_unit_test(refuses_models_its_kernels_do_not_cover),
 #if POISON_WORKS
