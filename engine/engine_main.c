@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/agent_main.h"
+#include "engine/rank.h"
 
 static int version_main(int argc, char **argv)
 {
@@ -18,6 +19,7 @@ static const struct {
 } COMMANDS[] = {
     {"agent", agent_main},
     {"agentctl", agentctl_main},
+    {"rank", rank_main},
     {"version", version_main},
 };
 

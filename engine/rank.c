@@ -1,0 +1,325 @@
+#include "engine/rank.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "engine/checkpoint.h"
+#include "engine/comm.h"
+#include "engine/control.h"
+#include "engine/data.h"
+#include "engine/executor.h"
+#include "engine/init.h"
+#include "engine/memory_use.h"
+#include "engine/rank_setup.h"
+#include "engine/training.h"
+#include "kernels/kernels.h"
+#include "run/message.h"
+#include "run/record.h"
+#include "run/spec.h"
+
+/* Steps in a row whose gradient is not finite before the run ends. */
+enum { MAX_SKIPPED = 3 };
+
+struct rank_run {
+    struct rank_setup setup; /* spec, schedule, comm, executor, data */
+    struct control *control;
+    struct training training;
+    struct checkpoint_options checkpoint;
+    char *checkpoint_dir;
+    int *host_of;
+    int64_t step;    /* finished */
+    int64_t samples; /* consumed by all ranks in the finished steps */
+    int skipped;     /* in a row */
+    bool wants_stop, wants_save;
+    double saved_s; /* when the last checkpoint was complete */
+};
+
+static bool is_first(const struct rank_run *r)
+{
+    return r->setup.rank == 0;
+}
+
+/* --- events --- */
+
+static struct json *event(const char *name)
+{
+    struct json *v = json_obj();
+    json_add_str(v, "event", name);
+    return v;
+}
+
+static void send_step(struct rank_run *r, const struct step_result *out, double lr)
+{
+    struct record_metrics m;
+    record_metrics_init(&m);
+    const struct strategy *s = &r->setup.schedule->strategy;
+    m.step = r->step;
+    m.wall_s = clock_wall_s();
+    m.loss = out->loss;
+    m.lr = lr;
+    m.grad_norm = out->grad_norm;
+    m.step_seconds = out->step_s;
+    for (int l = 0; l < LANE_COUNT; l++)
+        m.exposed_s[l] = out->exposed_s[l];
+    m.tokens = r->samples * s->seq;
+    m.tokens_per_second = (double)strategy_tokens_per_step(s) / out->step_s;
+    m.mfu = rank_setup_mfu(&r->setup, m.tokens_per_second);
+    m.memory_bytes = memory_peak_bytes();
+    struct json *v = record_metrics_to_json(&m);
+    json_add_str(v, "event", "step");
+    json_add_bool(v, "is_skipped", out->is_skipped);
+    control_send(r->control, v);
+}
+
+static void send_failure(struct rank_run *r, const struct err *e)
+{
+    struct json *v = event("failed");
+    bool is_consequence =
+        e->code == RC_INTERRUPTED || strstr(e->msg, "closed the connection") != NULL;
+    json_add_int(v, "rank", r->setup.rank);
+    json_add_str(v, "code", rc_word(e->code));
+    json_add_str(v, "message", e->msg);
+    json_add_bool(v, "is_consequence", is_consequence);
+    control_send(r->control, v);
+}
+
+static void send_end(struct rank_run *r, const char *name)
+{
+    struct json *v = event(name);
+    json_add_int(v, "step", r->step);
+    control_send(r->control, v);
+}
+
+/* --- checkpoints --- */
+
+static void set_up_checkpoints(struct rank_run *r)
+{
+    const struct run_spec *spec = &r->setup.spec;
+    bool is_shared = spec->checkpoint.store == RUN_STORE_SHARED;
+    int ranks = (int)run_spec_ranks(spec);
+    r->host_of = base_calloc((size_t)ranks, sizeof(*r->host_of));
+    for (int i = 0; i < ranks && !is_shared; i++)
+        r->host_of[i] = (int)run_spec_host_of(spec, i);
+    r->checkpoint_dir =
+        path_join(is_shared ? spec->checkpoint.shared_path : r->setup.dir, RUN_DIR_CKPT);
+    r->checkpoint = (struct checkpoint_options){.dir = r->checkpoint_dir,
+        .host_of = r->host_of,
+        .has_partner = spec->checkpoint.store == RUN_STORE_PARTNER,
+        .keep = spec->checkpoint.keep};
+}
+
+static bool survives_host_loss(const struct rank_run *r)
+{
+    return r->setup.spec.checkpoint.store == RUN_STORE_SHARED ||
+           (r->checkpoint.has_partner && r->setup.spec.host_count > 1);
+}
+
+static enum rc save(struct rank_run *r, struct err *e)
+{
+    struct checkpoint_info info = {r->step, r->samples, r->training.seed};
+    /* disks are slower than networks and stall; the deadline of a step would be too short */
+    comm_set_deadline(r->setup.comm, 10 * r->setup.spec.deadlines.collective_s);
+    enum rc rc = checkpoint_save(r->setup.x, &r->checkpoint, &info, e);
+    comm_set_deadline(r->setup.comm, r->setup.spec.deadlines.collective_s);
+    if (rc)
+        return rc;
+    r->saved_s = clock_now_s();
+    r->wants_save = false;
+    if (is_first(r)) {
+        struct json *v = event("checkpoint");
+        json_add_int(v, "step", r->step);
+        json_add_bool(v, "survives_host_loss", survives_host_loss(r));
+        control_send(r->control, v);
+    }
+    return RC_OK;
+}
+
+static enum rc restore(struct rank_run *r, struct err *e)
+{
+    int64_t wanted = r->setup.spec.resume_step;
+    struct checkpoint_info info = {.step = -1};
+    enum rc rc = RC_OK;
+    comm_set_deadline(r->setup.comm, 10 * r->setup.spec.deadlines.collective_s);
+    if (wanted != RUN_RESUME_NONE)
+        rc = checkpoint_load(
+            r->setup.x, &r->checkpoint, wanted == RUN_RESUME_NEWEST ? -1 : wanted, &info, e);
+    if (!rc && info.step < 0)
+        rc = init_state(r->setup.x, r->training.seed, e);
+    comm_set_deadline(r->setup.comm, r->setup.spec.deadlines.collective_s);
+    if (rc || info.step < 0)
+        return rc;
+    r->step = info.step;
+    r->samples = info.samples;
+    r->training.seed = info.seed;
+    if (is_first(r)) {
+        struct json *v = event("resumed");
+        json_add_int(v, "step", r->step);
+        control_send(r->control, v);
+    }
+    return RC_OK;
+}
+
+/* --- steps --- */
+
+/* Rank r of N takes, in micro step a, positions c + (a N + r) b .. + b of the data order. */
+static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    const struct rank_run *r = arg;
+    const struct strategy *s = &r->setup.schedule->strategy;
+    int64_t first = r->samples + (micro * s->ranks + r->setup.rank) * s->micro_batch;
+    enum rc rc = RC_OK;
+    for (int64_t i = 0; i < s->micro_batch && !rc; i++)
+        rc = data_sample(r->setup.data, first + i, tokens + i * s->seq, targets + i * s->seq, e);
+    return rc;
+}
+
+static void take_commands(struct rank_run *r)
+{
+    struct json *v;
+    while ((v = control_poll(r->control))) {
+        const char *cmd = json_str(v, "cmd", "");
+        r->wants_stop |= strcmp(cmd, "stop") == 0;
+        r->wants_save |= strcmp(cmd, "checkpoint") == 0;
+        json_free(v);
+    }
+    const struct run_checkpoint *c = &r->setup.spec.checkpoint;
+    if (is_first(r) && c->every_s > 0 && clock_now_s() - r->saved_s >= c->every_s)
+        r->wants_save = true;
+}
+
+static enum rc check_numbers(struct rank_run *r, const struct step_result *out, struct err *e)
+{
+    r->skipped = out->is_skipped ? r->skipped + 1 : 0;
+    if (r->skipped < MAX_SKIPPED)
+        return RC_OK;
+    return err_set(e, RC_FAILED,
+        "the gradient was not finite in %d steps in a row, up to step %lld; the last checkpoint is "
+        "untouched, try a lower learning rate",
+        MAX_SKIPPED, (long long)r->step);
+}
+
+static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
+{
+    const struct training *t = &r->training;
+    const struct strategy *s = &r->setup.schedule->strategy;
+    const struct run_checkpoint *c = &r->setup.spec.checkpoint;
+    int64_t step = r->step + 1;
+    take_commands(r);
+    struct step_params p = {.step = step,
+        .lr = training_lr(t, step, r->setup.spec.steps),
+        .beta1 = t->beta1,
+        .beta2 = t->beta2,
+        .eps = t->eps,
+        .weight_decay = t->weight_decay,
+        .clip_norm = t->clip_norm,
+        .wants_stop = r->wants_stop,
+        .wants_save = r->wants_save,
+        .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
+    struct step_result out;
+    enum rc rc = executor_step(r->setup.x, &p, fill, r, &out, e);
+    if (rc)
+        return err_in(e, "step %lld", (long long)step);
+    r->step = step;
+    r->samples += s->ranks * s->grad_accum * s->micro_batch;
+    *is_stop = out.is_stop;
+    if (is_first(r))
+        send_step(r, &out, p.lr);
+    rc = check_numbers(r, &out, e);
+    bool is_last = step == r->setup.spec.steps;
+    bool is_due =
+        out.is_save || out.is_stop || is_last || (c->every_steps > 0 && step % c->every_steps == 0);
+    if (!rc && is_due && r->skipped == 0)
+        rc = save(r, e);
+    return rc;
+}
+
+static enum rc train(struct rank_run *r, struct err *e)
+{
+    bool is_stop = false;
+    enum rc rc = RC_OK;
+    r->saved_s = clock_now_s();
+    while (!rc && !is_stop && r->step < r->setup.spec.steps) {
+        if (control_is_gone(r->control))
+            return err_set(e, RC_INTERRUPTED, "the agent is gone");
+        rc = one_step(r, &is_stop, e);
+    }
+    if (!rc)
+        rc = comm_barrier(r->setup.comm, e);
+    if (!rc)
+        send_end(r, r->step >= r->setup.spec.steps ? "finished" : "stopped");
+    return rc;
+}
+
+/* --- start --- */
+
+struct arguments {
+    const char *dir, *trace;
+    int rank;
+};
+
+static enum rc parse(struct arguments *a, int argc, char **argv, struct err *e)
+{
+    *a = (struct arguments){.rank = -1};
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc)
+            return err_set(e, RC_USAGE, "option '%s' needs a value", argv[i]);
+        if (strcmp(argv[i], "--dir") == 0)
+            a->dir = argv[i + 1];
+        else if (strcmp(argv[i], "--rank") == 0)
+            a->rank = (int)strtol(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--trace") == 0)
+            a->trace = argv[i + 1];
+        else
+            return err_set(e, RC_USAGE, "unknown option '%s'", argv[i]);
+    }
+    if (!a->dir || a->rank < 0)
+        return err_set(e, RC_USAGE, "usage: berth-engine rank --dir RUNDIR --rank N");
+    return RC_OK;
+}
+
+static enum rc run(struct rank_run *r, const struct arguments *a, struct err *e)
+{
+    enum rc rc = rank_setup_open(&r->setup, a->dir, a->rank, a->trace, r->control, e);
+    if (!rc)
+        rc = training_from_json(&r->training, r->setup.spec.training, r->setup.spec.steps, e);
+    if (!rc) {
+        set_up_checkpoints(r);
+        rc = restore(r, e);
+    }
+    if (!rc)
+        rc = rank_setup_data(&r->setup, r->training.seed, e);
+    if (!rc)
+        rc = train(r, e);
+    return rc;
+}
+
+int rank_main(int argc, char **argv)
+{
+    struct arguments a;
+    struct err e = ERR_INIT;
+    enum rc rc = parse(&a, argc, argv, &e);
+    if (rc) {
+        fprintf(stderr, "berth-engine: %s\n", e.msg);
+        return rc_exit_code(rc);
+    }
+    struct rank_run r = {.control = control_new(MSG_CONTROL_FD)};
+    r.setup.rank = a.rank;
+    rc = run(&r, &a, &e);
+    if (rc) {
+        fprintf(stderr, "berth-engine: rank %d: %s\n", a.rank, e.msg);
+        send_failure(&r, &e);
+    }
+    rank_setup_close(&r.setup);
+    control_free(r.control);
+    free(r.checkpoint_dir);
+    free(r.host_of);
+    return rc_exit_code(rc);
+}
