@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
 
@@ -190,8 +190,14 @@ check-san: $(TEST_DEPS_STAMP)
 check-san-run: all $(UNIT_BINS)
 	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(SCRIPT_TESTS)
 
+# every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
+CUDA_SRC := $(wildcard kernels/*.cu)
 cuda:
-	@if command -v nvcc >/dev/null; then tests/lib/cuda $(BUILD); else echo 'CUDA: not built (no nvcc)'; fi
+ifeq ($(CUDA_SRC),)
+	@echo 'CUDA: not built (this version has the CPU device only)'
+else
+	@if command -v nvcc >/dev/null; then tests/lib/cuda $(BUILD) $(CUDA_SRC); else echo 'CUDA: not built (no nvcc)'; fi
+endif
 
 demo: all $(TEST_DEPS_STAMP)
 	@tests/demo/run
