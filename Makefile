@@ -69,6 +69,7 @@ help:
 	@echo 'make demo         plan a small job, train it on two local SSH nodes, resume it elsewhere'
 	@echo 'make check        build with gcc and clang, run every test that needs no GPU'
 	@echo 'make check-san    the tests under address and undefined-behaviour sanitizers'
+	@echo 'make fuzz         the parsers under the fuzzer of clang, FUZZ_SECONDS each'
 	@echo 'make bench        speed as ratios against a peer or a physical limit'
 	@echo 'make golden       recompute reference numbers with PyTorch (needs Python and pip)'
 	@echo 'make node-bundle  the tar that launch stages on nodes, with a manifest of hashes'
@@ -166,6 +167,28 @@ $(BUILD)/obj/tests/%.o: tests/%.c | $(TEST_DEPS_STAMP)
 	@mkdir -p $(@D); echo '  CC   $<'
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-missing-prototypes -I$(dir $<) -c -o $@ $<
 
+# tests/fuzz/NAME.c defines LLVMFuzzerTestOneInput; its inputs are in tests/fuzz/corpus/NAME
+FUZZ_NAMES := $(filter-out driver,$(basename $(notdir $(wildcard tests/fuzz/*.c))))
+FUZZ_BINS := $(foreach f,$(FUZZ_NAMES),$(BUILD)/tests/fuzz_$(f))
+FUZZ_LIBS := $(call libs,$(sort $(BERTH_FOLDERS) $(ENGINE_FOLDERS)))
+.SECONDARY: $(foreach f,$(FUZZ_NAMES) driver,$(BUILD)/obj/tests/fuzz/$(f).o)
+FUZZ_DRIVER ?= $(BUILD)/obj/tests/fuzz/driver.o
+$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/%.o $(FUZZ_DRIVER) $(FUZZ_LIBS)
+	@mkdir -p $(@D); echo '  LINK $@'
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(BERTH_LIBS)
+
+# FUZZ_SECONDS for each target with clang's fuzzer; new inputs stay in build/fuzz/corpus
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz fuzz-run
+fuzz: $(TEST_DEPS_STAMP)
+	@$(MAKE) --no-print-directory BUILD=build/fuzz CC=clang SAN=fuzzer-no-link,address,undefined \
+	  FUZZ_DRIVER= FUZZ_LINK=-fsanitize=fuzzer fuzz-run
+fuzz-run: LDFLAGS += $(FUZZ_LINK)
+fuzz-run: $(FUZZ_BINS)
+	@for n in $(FUZZ_NAMES); do mkdir -p $(BUILD)/corpus/$$n; echo "fuzz $$n"; \
+	  $(BUILD)/tests/fuzz_$$n -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -verbosity=0 \
+	    -artifact_prefix=$(BUILD)/$$n- $(BUILD)/corpus/$$n tests/fuzz/corpus/$$n || exit 1; done
+
 unit: $(UNIT_BINS)
 	@BUILD=$(BUILD) tests/run $(UNIT_BINS)
 
@@ -178,17 +201,17 @@ check-clang: | $(TEST_DEPS_STAMP)
 	@$(MAKE) --no-print-directory BUILD=build/clang CC=clang all
 
 check: $(TEST_DEPS_STAMP)
-	@$(MAKE) --no-print-directory all $(UNIT_BINS)
+	@$(MAKE) --no-print-directory all $(UNIT_BINS) $(FUZZ_BINS)
 	@$(MAKE) --no-print-directory check-clang
 	@$(MAKE) --no-print-directory cuda
-	@BUILD=$(BUILD) tests/run tests/lint/all $(UNIT_BINS) $(SCRIPT_TESTS)
+	@BUILD=$(BUILD) tests/run tests/lint/all $(UNIT_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
 check-san: $(TEST_DEPS_STAMP)
 	@$(MAKE) --no-print-directory BUILD=build/san SAN=address,undefined check-san-run
 
 .PHONY: check-san-run
-check-san-run: all $(UNIT_BINS)
-	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(SCRIPT_TESTS)
+check-san-run: all $(UNIT_BINS) $(FUZZ_BINS)
+	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
 # every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
 CUDA_SRC := $(wildcard kernels/*.cu)

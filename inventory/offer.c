@@ -214,7 +214,7 @@ static enum rc set_value(
         if (!parse_word(f, text, &word))
             return err_set(e, RC_INVALID, "'%s' is not a known word", text);
         set_word(o, f, word);
-        o->provenance[f] = (uint8_t)from;
+        o->provenance[f] = (uint8_t)(offer_is_known(o, f) ? from : PROVENANCE_UNKNOWN);
         return RC_OK;
     }
 }
@@ -269,8 +269,8 @@ void offer_put_text(struct offer *o, enum offer_field f, const char *text, enum 
             n--;
     while (n && start[n - 1] == ' ')
         n--;
+    memset(at(o, f), 0, FIELDS[f].size); /* no rests: equal offers have equal bytes */
     memcpy(at(o, f), start, n);
-    ((char *)at(o, f))[n] = '\0';
     o->provenance[f] = (uint8_t)(n ? from : PROVENANCE_UNKNOWN);
     free(safe);
 }

@@ -18,9 +18,9 @@ static enum rc read_offers(struct offers *out, const struct json *doc, struct er
     const char *schema = json_str(doc, "schema", "");
     if (strcmp(schema, "offers/1") != 0)
         return err_set(e, RC_INVALID, "'schema' must be \"offers/1\"");
-    const struct json *list;
+    const struct json *list = NULL;
     enum rc rc = json_need_arr(doc, "offers", &list, e);
-    for (size_t i = 0; i < json_len(list) && !rc; i++) {
+    for (size_t i = 0; !rc && i < json_len(list); i++) {
         struct offer o;
         rc = offer_from_json(&o, json_at(list, i), e);
         if (rc)
