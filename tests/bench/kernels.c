@@ -102,12 +102,12 @@ struct shape {
     int64_t m, n, k;
 };
 
-static double matmul_flops(const struct kernels *k, struct k_matmul *a)
+static double matmul_flops(const struct kernels *k, struct pool *pool, struct k_matmul *a)
 {
     double start = clock_now_s();
     int times = 1 + (int)(2e8 / (2.0 * (double)a->m * (double)a->n * (double)a->k));
     for (int i = 0; i < times; i++)
-        k->matmul(NULL, a);
+        k->matmul(pool, a);
     return times * 2.0 * (double)a->m * (double)a->n * (double)a->k / (clock_now_s() - start);
 }
 
@@ -118,15 +118,18 @@ static void bench_matmul(const struct kernels *k, const struct shape *s, enum k_
     a.b = filled(s->n * s->k);
     a.c = filled(s->m * s->n);
     a.workspace = buffer(kernels_matmul_workspace_bytes(s->m, s->n, s->k));
-    double peak[ROUNDS], rate[ROUNDS];
+    struct pool *two = pool_new(2);
+    double peak[ROUNDS], rate[ROUNDS], rate_two[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         peak[i] = peak_flops(k->name);
-        rate[i] = matmul_flops(k, &a);
+        rate[i] = matmul_flops(k, NULL, &a);
+        rate_two[i] = matmul_flops(k, two, &a);
     }
+    pool_free(two);
     double p = median(peak, ROUNDS), r = median(rate, ROUNDS);
-    printf("matmul %s %s %-20s %5lld x %5lld x %5lld  %6.1f of %6.1f GFLOP/s = %.2f\n", k->name,
-        type == K_BF16 ? "bf16" : "fp32", s->what, (long long)s->m, (long long)s->n,
-        (long long)s->k, r / 1e9, p / 1e9, r / p);
+    printf("matmul %s %s %-18s %5lldx%5lldx%5lld %6.1f of %6.1f GFLOP/s = %.2f; 2 threads %.2fx\n",
+        k->name, type == K_BF16 ? "bf16" : "fp32", s->what, (long long)s->m, (long long)s->n,
+        (long long)s->k, r / 1e9, p / 1e9, r / p, median(rate_two, ROUNDS) / r);
     free((void *)a.a);
     free((void *)a.b);
     free(a.c);
@@ -145,6 +148,38 @@ static void bench_matmuls(const struct kernels *k)
     for (size_t i = 0; i < BASE_COUNT(shapes); i++)
         for (enum k_type type = K_FP32; type <= K_BF16; type++)
             bench_matmul(k, &shapes[i], type);
+}
+
+/* --- attention --- */
+
+enum { TOKENS = 1024, HEADS = 12, HEAD_DIM = 64, WIDTH = HEADS * HEAD_DIM };
+
+/* What a causal model needs: half of the square; backward counts its five products. */
+static void bench_attention(const struct kernels *k, int64_t seq)
+{
+    float *qkv = filled(3 * WIDTH * TOKENS), *out = filled(WIDTH * TOKENS);
+    float *dout = filled(WIDTH * TOKENS), *dqkv = filled(3 * WIDTH * TOKENS);
+    float *lse = filled(HEADS * TOKENS), *scratch = filled(HEADS * TOKENS);
+    struct k_attn_fwd forward = {K_FP32, TOKENS, seq, HEADS, HEADS, HEAD_DIM, qkv, out, lse};
+    struct k_attn_bwd backward = {
+        K_FP32, TOKENS, seq, HEADS, HEADS, HEAD_DIM, dout, qkv, out, lse, dqkv, scratch};
+    double peak[ROUNDS], forward_rate[ROUNDS], backward_rate[ROUNDS];
+    double flops = 2.0 * TOKENS * (double)seq * WIDTH;
+    for (int i = 0; i < ROUNDS; i++) {
+        peak[i] = peak_flops(k->name);
+        double start = clock_now_s();
+        k->attn_fwd(NULL, &forward);
+        double middle = clock_now_s();
+        k->attn_bwd(NULL, &backward);
+        forward_rate[i] = flops / (middle - start);
+        backward_rate[i] = 2.5 * flops / (clock_now_s() - middle);
+    }
+    double p = median(peak, ROUNDS);
+    printf("attention %s fp32, sequences of %lld: forward %.2f, backward %.2f of peak\n", k->name,
+        (long long)seq, median(forward_rate, ROUNDS) / p, median(backward_rate, ROUNDS) / p);
+    float *all[] = {qkv, out, dout, dqkv, lse, scratch};
+    for (size_t i = 0; i < BASE_COUNT(all); i++)
+        free(all[i]);
 }
 
 /* --- AdamW --- */
@@ -201,8 +236,11 @@ int main(void)
     static const char *const names[] = {"v4", "v3", "v2", "base"};
     for (size_t i = 0; i < BASE_COUNT(names); i++) {
         const struct kernels *k = kernels_by_name(names[i]);
-        if (k)
-            bench_matmuls(k);
+        if (!k)
+            continue;
+        bench_matmuls(k);
+        bench_attention(k, 64);
+        bench_attention(k, 1024);
     }
     bench_adamw(kernels_best(), 1);
     bench_adamw(kernels_best(), 2);

@@ -82,7 +82,8 @@ static void check(struct pool *pool, const struct loss *t)
         assert_memory_equal(&one.sum, &three.sum, sizeof(double));
         assert_true(one.count == count && three.count == count);
         assert_true(fabs(one.sum - sum) <= 1e-6 * fabs(sum));
-        /* elements near p = 1 are differences of numbers near scale */
+        /* most elements are tiny beside those at the targets; near p = 1 they are differences of
+         * numbers near scale */
         assert_near(&one.gradient, want, t->type == K_BF16 ? BF16_REL : TOLERANCE, TOLERANCE * 100,
             "cross entropy");
         array_free(&one.gradient);
@@ -111,7 +112,7 @@ static void stays_finite_with_huge_logits(void **state)
 {
     (void)state;
     struct pool *pool = pool_new(3);
-    struct loss t = loss_new(K_FP32, 5, 100, 20000);
+    struct loss t = loss_new(K_FP32, 5, 1500, 20000);
     check(pool, &t);
     loss_release(&t);
     pool_free(pool);
