@@ -88,6 +88,12 @@ static const struct option OPTIONS[] = {
         .kind = OPTION_COUNT,
         .help = "at least this many nodes on one fabric",
         .example = "--min-nodes 4"},
+    {.name = "filter",
+        .kind = OPTION_TEXT,
+        .is_repeatable = true,
+        .argument = "TERMS",
+        .help = "only offers that meet these terms, as the operands do",
+        .example = "--filter 'gpu:h100 price<2.5'"},
     {.name = "sort",
         .kind = OPTION_CHOICE,
         .argument = "KEY",
@@ -137,6 +143,8 @@ static enum rc make_filter(struct filter **out, const struct args *args, struct 
         str_addf(&s, "price<=%s ", args_text(args, "max-price"));
     if (args_has(args, "min-nodes"))
         str_addf(&s, "nodes>=%lld ", (long long)args_int(args, "min-nodes", 0));
+    for (size_t i = 0; i < args_times(args, "filter"); i++)
+        str_addf(&s, "%s ", args_nth(args, "filter", i));
     for (size_t i = 0; i < args_operands(args); i++)
         str_addf(&s, "%s ", args_operand(args, i));
     enum rc rc = filter_parse(out, str_text(&s), e);

@@ -10,6 +10,7 @@ extern const struct command CMD_OFFERS;
 extern const struct command CMD_PLAN, CMD_ESTIMATE, CMD_EXPLAIN;
 extern const struct command CMD_TUI;
 extern const struct command CMD_PATHS, CMD_CONFIG, CMD_COMPLETION, CMD_HELP, CMD_VERSION;
+extern const struct command CMD_COMPLETE; /* for the completion scripts only: not listed */
 
 const struct command *const COMMANDS[] = {
     &CMD_OFFERS,
@@ -72,7 +73,7 @@ const struct command *command_find(const char *name)
     for (const struct command *const *c = COMMANDS; *c; c++)
         if (strcmp((*c)->name, name) == 0)
             return *c;
-    return NULL;
+    return strcmp(name, CMD_COMPLETE.name) == 0 ? &CMD_COMPLETE : NULL;
 }
 
 const struct option_group **command_groups(const struct command *c)

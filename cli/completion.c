@@ -26,6 +26,12 @@ static const char *operand_choices(const struct command *c)
     return o && !strpbrk(o, "[] ABCDEFGHIJKLMNOPQRSTUVWXYZ") ? o : NULL;
 }
 
+/* What `berth __complete` lists for the operands; NULL when they are files or words. */
+static const char *operand_kind(const struct command *c)
+{
+    return c->operands && strstr(c->operands, "RUN") ? "runs" : NULL;
+}
+
 /* --- bash ------------------------------------------------------------------------------------- */
 
 static void bash_values(struct str *s, const struct option *o)
@@ -39,6 +45,12 @@ static void bash_values(struct str *s, const struct option *o)
         str_add(s, "' -- \"$cur\")); return ;;\n");
     } else if (o->kind == OPTION_FILE) {
         str_add(s, ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n");
+    } else if (o->complete) {
+        str_addf(s,
+            ") COMPREPLY=($(compgen -W \"$(berth __complete %s 2>/dev/null)\" -- \"$cur\")); "
+            "return "
+            ";;\n",
+            o->complete);
     } else {
         str_add(s, ") return ;;\n");
     }
@@ -61,6 +73,9 @@ static void bash_command(struct str *s, const struct command *c)
         str_add(s, "        [[ $cur == -* ]] || words='");
         put_choices(s, operand_choices(c));
         str_add(s, "'\n");
+    } else if (operand_kind(c)) {
+        str_addf(s, "        [[ $cur == -* ]] || words=$(berth __complete %s 2>/dev/null)\n",
+            operand_kind(c));
     } else if (strcmp(c->name, "help") == 0) {
         str_add(s, "        [[ $cur == -* ]] || words=\"$commands $topics\"\n");
     } else {
@@ -127,6 +142,8 @@ static void zsh_option(struct str *s, const struct option *o)
         str_addc(s, ')');
     } else if (o->kind == OPTION_FILE) {
         str_addf(s, ":%s:_files", o->name);
+    } else if (o->complete) {
+        str_addf(s, ":%s:{compadd -- $(berth __complete %s 2>/dev/null)}", o->name, o->complete);
     } else if (o->kind != OPTION_FLAG) {
         str_addf(s, ":%s: ", o->name);
     }
@@ -144,6 +161,9 @@ static void zsh_command(struct str *s, const struct command *c)
         str_add(s, "            '*:value:(");
         put_choices(s, operand_choices(c));
         str_add(s, ")' ;;\n");
+    } else if (operand_kind(c)) {
+        str_addf(s, "            '*:value:{compadd -- $(berth __complete %s 2>/dev/null)}' ;;\n",
+            operand_kind(c));
     } else if (strcmp(c->name, "help") == 0) {
         str_add(s, "            \"1:topic:(${commands%%:*} $topics)\" ;;\n");
     } else {
@@ -195,6 +215,8 @@ static void fish_option(struct str *s, const char *condition, const struct optio
         put_choices(s, o->choices);
         str_addc(s, '\'');
     }
+    if (o->complete)
+        str_addf(s, " -a '(berth __complete %s 2>/dev/null)'", o->complete);
     str_add(s, " -d '");
     put_quoted(s, o->help);
     str_add(s, "'\n");
@@ -212,6 +234,9 @@ static void fish_command(struct str *s, const struct command *c)
         put_choices(s, operand_choices(c));
         str_add(s, "'\n");
     }
+    if (operand_kind(c))
+        str_addf(s, "complete -c berth %s -f -a '(berth __complete %s 2>/dev/null)'\n",
+            str_text(&condition), operand_kind(c));
     for (const struct option_group *const *g = c->groups; g && *g; g++)
         for (const struct option *o = (*g)->options; o->name; o++)
             fish_option(s, str_text(&condition), o);

@@ -5,9 +5,13 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "inventory/filter.h"
+#include "planner/job.h"
+#include "planner/model.h"
+#include "planner/schedule.h"
 
 static void write_exit_codes(struct str *s)
 {
@@ -117,7 +121,71 @@ static void write_formats(struct str *s)
                "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
 }
 
+static void write_job(struct str *s)
+{
+    str_add(s,
+        "Job files\n\n"
+        "`berth plan JOB` reads a JSON object with these fields; options say the same and\n"
+        "win. Amounts are numbers in base units or texts such as \"10B\", \"7d\", \"80GiB\".\n\n"
+        "  {\"model\": \"llama-3.1-8b\", \"tokens\": \"10B\", \"deadline\": \"7d\"}\n\n");
+    for (int i = 0; job_field_at(i)->name; i++) {
+        const struct job_field *f = job_field_at(i);
+        str_addf(s, "  %s (%s)\n", f->name, f->form);
+        help_fold(s, f->help, 6);
+    }
+}
+
+static void write_models(struct str *s)
+{
+    str_add(s, "Models\n\n"
+               "--model takes one of these, or the path of a Hugging Face config.json of the\n"
+               "Llama family (Llama, Mistral, Qwen2, Qwen3, SmolLM2) or of GPT-2.\n\n");
+    for (int i = 0; model_preset_name(i); i++) {
+        struct model m;
+        char params[UNITS_TEXT];
+        if (model_find(&m, model_preset_name(i), NULL) == RC_OK)
+            str_addf(s, "  %-20s %8s parameters\n", model_preset_name(i),
+                units_count(params, (double)model_params(&m)));
+    }
+}
+
+static void write_memory(struct str *s)
+{
+    static const char *const MEANING[PART_COUNT] = {
+        [PART_PARAMETERS] = "the rank's share of the weights in use",
+        [PART_GRADIENTS] = "its share of the gradients, fp32",
+        [PART_OPTIMIZER] = "master weights and the moments of AdamW",
+        [PART_GATHERED] = "whole units gathered for use, then dropped",
+        [PART_UNIT_GRADIENTS] = "gradients of a unit before they are reduced",
+        [PART_ACTIVATIONS] = "what the backward pass needs of the forward pass",
+        [PART_LOGITS] = "the last layer's output",
+        [PART_SCRATCH] = "work space of operations and collectives",
+        [PART_DATA] = "tokens and targets",
+    };
+    static const char *const NAMES[] = {
+#define X(name, word) word,
+        PART_MAP(X)
+#undef X
+    };
+    str_add(s, "Memory\n\n"
+               "A training step is a list of operations that is known before the run, and so is\n"
+               "when each buffer is first and last used. The peak is the maximum, over the list,\n"
+               "of everything alive at once; the engine takes exactly that much in one piece and\n"
+               "allocates nothing more. Reports name these parts:\n\n");
+    for (int i = 0; i < PART_COUNT; i++)
+        str_addf(s, "  %-20s %s\n", NAMES[i], MEANING[i]);
+    str_add(s, "\nddp keeps everything on every rank; zero1 shares the optimizer among the ranks,\n"
+               "zero2 the gradients as well, zero3 the parameters as well; hsdp does what zero3\n"
+               "does inside groups of ranks and keeps a replica in each group. Recomputation\n"
+               "trades activations for time; offload moves the optimizer to the host.\n\n"
+               "What is outside the list (driver context, code, libraries) is set aside first,\n"
+               "as external. fit_probability says how likely it all fits.\n");
+}
+
 const struct help_topic HELP_TOPICS[] = {
+    {"job", "the job file of berth plan", write_job},
+    {"models", "models Berth knows by name", write_models},
+    {"memory", "what takes memory, and how the peak is known", write_memory},
     {"filters", "how to choose among offers", write_filters},
     {"formats", "files that Berth reads and writes", write_formats},
     {"exit-codes", "what the exit status means", write_exit_codes},

@@ -463,3 +463,8 @@ void term_show(struct term *t, const struct grid *g)
     wnoutrefresh(stdscr);
     doupdate();
 }
+
+const char *term_library_version(void)
+{
+    return curses_version();
+}

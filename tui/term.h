@@ -75,4 +75,7 @@ void term_show(struct term *t, const struct grid *g);
 /* Paint everything anew at the next term_show. */
 void term_damage(struct term *t);
 
+/* Version of the terminal library, e.g. "ncurses 6.4.20221231". */
+const char *term_library_version(void);
+
 #endif

@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/tap.sh
 data=$top/tests/cli/data
-commands=$("$berth" help | sed -n 's/^  \([a-z][a-z-]*\)  *[a-z].*/\1/p' | grep -vxE 'filters|formats|job|memory|exit-codes|environment|files')
+commands=$("$berth" help | sed -n '/^usage/,/^Topics/s/^  \([a-z][a-z-]*\)  *[a-z].*/\1/p')
 
 every_command_explains_itself() {
     local c
@@ -184,7 +184,7 @@ the_man_page_is_valid() {
 
 completion_scripts_load_and_complete() {
     "$berth" completion bash >"$tmp/berth.bash"
-    bash -c '
+    PATH=$(dirname "$berth"):$PATH bash -c '
         source "$1"
         complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _berth; }
         complete_line berth off; [ "${COMPREPLY[*]}" = offers ] || exit 1
@@ -192,6 +192,7 @@ completion_scripts_load_and_complete() {
         complete_line berth offers --market re; [ "${COMPREPLY[*]}" = reserved ] || exit 3
         complete_line berth --color never pat; [ "${COMPREPLY[*]}" = paths ] || exit 4
         complete_line berth completion z; [ "${COMPREPLY[*]}" = zsh ] || exit 5
+        complete_line berth offers --gpu rtx40; [ "${COMPREPLY[*]}" = rtx4090 ] || exit 7
         complete_line berth help exit; [ "${COMPREPLY[*]}" = exit-codes ] || exit 6
     ' _ "$tmp/berth.bash"
     for shell in zsh fish; do
