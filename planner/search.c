@@ -215,13 +215,13 @@ static size_t drop_by_bound(struct race *r, size_t i)
     return left;
 }
 
-static size_t drop_by_memory(struct race *r, int64_t bytes)
+static size_t drop_by_memory(struct race *r, double bytes)
 {
     size_t left = 0;
     for (size_t k = 0; k < r->n_cells; k++) {
         if (!r->is_in[k])
             continue;
-        r->is_in[k] = r->f->in->tries_everything || (double)bytes <= capacity(r->cells[k]);
+        r->is_in[k] = r->f->in->tries_everything || bytes <= capacity(r->cells[k]);
         left += r->is_in[k];
         r->f->out->searched.pruned_by_memory += !r->is_in[k];
     }
@@ -234,10 +234,10 @@ static enum rc try_strategy(struct race *r, size_t i, struct err *e)
     const struct strategy *s = &r->space.items[i];
     int64_t live = 0;
     struct prepared *p = NULL;
-    if (!drop_by_bound(r, i) || !drop_by_memory(r, space_state_bytes(m, s)))
+    if (!drop_by_bound(r, i) || !drop_by_memory(r, bounds_live_bytes(r->bounds, i)))
         return RC_OK;
     enum rc rc = estimate_live_bytes(&live, m, s, e);
-    if (rc || !drop_by_memory(r, live))
+    if (rc || !drop_by_memory(r, (double)live))
         return rc;
     rc = prepared_make(&p, m, s, e);
     for (size_t k = 0; !rc && k < r->n_cells; k++)
@@ -453,7 +453,7 @@ static enum rc add_plan(struct finder *f, const struct candidate *x, struct err 
         return rc;
     bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
     p->is_launchable = search_is_launchable(m, &c->best, p->not_launchable);
-    search_describe_limits(&p->estimate, &p->strategy, &p->hw, p->limits);
+    search_describe_limits(&p->estimate, &p->strategy, p->limits);
     f->out->n_plans++;
     return RC_OK;
 }
@@ -484,37 +484,57 @@ static void link_pareto(struct search *s)
 
 /* --- reasons --- */
 
+static const char *const best_words[] = {"cheapest", "fastest", "best product of cost and time"};
+static const char *const worse_words[] = {"dearer", "slower", "worse in cost times time"};
+
+/* The first plan against the runner-up. */
+static void explain_first(char *why, const struct job *j, double mine, double next)
+{
+    const char *word = best_words[j->objective];
+    double margin = 100 * (next / mine - 1);
+    if (isnan(next))
+        snprintf(why, SEARCH_TEXT, "the only plan there is");
+    else if (isinf(next))
+        snprintf(why, SEARCH_TEXT, "%s; the runner-up has no price", word);
+    else if (!(margin >= 0.05))
+        snprintf(why, SEARCH_TEXT, "%s; the runner-up comes to the same", word);
+    else
+        snprintf(why, SEARCH_TEXT, "%s, %.1f %% before the runner-up", word, margin);
+}
+
+static void explain_later(char *why, const struct job *j, double mine, double first)
+{
+    double margin = 100 * (mine / first - 1);
+    if (!(first > 0))
+        snprintf(why, SEARCH_TEXT, "the first costs nothing");
+    else if (!(margin >= 0.05))
+        snprintf(why, SEARCH_TEXT, "comes to the same as the first");
+    else
+        snprintf(why, SEARCH_TEXT, "%.1f %% %s than the first", margin, worse_words[j->objective]);
+}
+
+static void warn_of_limits(char *why, const struct job *j, const struct bill *b)
+{
+    size_t n = strlen(why);
+    if (j->budget_micro_usd > 0 && b->total_micro_usd[BILL_HIGH] > j->budget_micro_usd)
+        snprintf(why + n, SEARCH_TEXT - n, "; the high estimate is over the budget");
+    else if (j->deadline_s > 0 && b->run_s[BILL_HIGH] > j->deadline_s)
+        snprintf(why + n, SEARCH_TEXT - n, "; the high estimate misses the deadline");
+}
+
 static void explain_rank(struct finder *f, size_t i)
 {
     struct search *s = f->out;
     struct plan *p = &s->plans[i];
     const struct job *j = f->in->job;
-    static const char *const best[] = {"cheapest", "fastest", "best product of cost and time"};
-    const struct plan *other = i == 0 ? (s->n_plans > 1 ? &s->plans[1] : NULL) : &s->plans[0];
-    double mine = merit(j, &p->bill), theirs = other ? merit(j, &other->bill) : 0;
-    if (!p->bill.is_priced && j->objective != OBJECTIVE_TIME)
-        snprintf(p->why, sizeof p->why, "no price is known, so it comes last");
-    else if (i == 0 && !other)
-        snprintf(p->why, sizeof p->why, "the only plan that fits");
-    else if (i == 0 && !(theirs > mine && isfinite(theirs)))
-        snprintf(p->why, sizeof p->why, "%s", best[j->objective]);
+    double mine = merit(j, &p->bill);
+    if (isinf(mine))
+        snprintf(p->why, sizeof p->why, "no price is known, so it cannot be compared");
     else if (i == 0)
-        snprintf(p->why, sizeof p->why, "%s, by %.1f %% before the runner-up", best[j->objective],
-            100 * (theirs / mine - 1));
-    else if (theirs > 0)
-        snprintf(p->why, sizeof p->why, "%.1f %% %s than the first", 100 * (mine / theirs - 1),
-            j->objective == OBJECTIVE_COST   ? "dearer"
-            : j->objective == OBJECTIVE_TIME ? "slower"
-                                             : "worse in cost times time");
+        explain_first(p->why, j, mine, s->n_plans > 1 ? merit(j, &s->plans[1].bill) : NAN);
     else
-        snprintf(p->why, sizeof p->why, "the first is free");
-    const char *limit = NULL;
-    if (j->budget_micro_usd > 0 && p->bill.total_micro_usd[BILL_HIGH] > j->budget_micro_usd)
-        limit = "; the high estimate is over the budget";
-    else if (j->deadline_s > 0 && p->bill.run_s[BILL_HIGH] > j->deadline_s)
-        limit = "; the high estimate misses the deadline";
-    if (limit)
-        str_copy(p->why + strlen(p->why), sizeof p->why - strlen(p->why), limit);
+        explain_later(p->why, j, mine, merit(j, &s->plans[0].bill));
+    warn_of_limits(p->why, j, &p->bill);
 }
 
 /* Groups whose every candidate breaks the budget or the deadline: the one that misses least. */
@@ -590,27 +610,31 @@ bool search_is_launchable(const struct model *m, const struct strategy *s, char 
 
 /* --- what bounds the speed --- */
 
-void search_describe_limits(const struct estimate *x, const struct strategy *s,
-    const struct hardware *hw, char buf[SEARCH_TEXT])
+void search_describe_limits(
+    const struct estimate *x, const struct strategy *s, char buf[SEARCH_TEXT])
 {
     const struct simulation *sim = &x->simulation;
+    double compute = sim->busy_s[LANE_COMPUTE];
     double wire = sim->exposed_s[LANE_GATHER] + sim->exposed_s[LANE_REDUCE];
     double host =
         sim->exposed_s[LANE_COPY_DOWN] + sim->exposed_s[LANE_COPY_UP] + sim->exposed_s[LANE_HOST];
-    double full = 100.0 * (double)x->peak_bytes / (double)x->capacity_bytes;
-    const char *most = "computing";
-    double share = sim->busy_s[LANE_COMPUTE];
-    if (wire > 0.3 * sim->step_s) {
-        most = hw->nodes > 1 && hw->fabric_bytes_per_s > 0 ? "waiting for the network"
-                                                           : "waiting for the links in the node";
-        share = wire;
-    } else if (host > 0.3 * sim->step_s) {
-        most = "waiting for the optimizer on the host";
-        share = host;
-    }
-    (void)s;
-    snprintf(buf, SEARCH_TEXT, "%s takes %.0f %% of a step; memory is %.0f %% full", most,
-        100 * share / sim->step_s, full);
+    const struct {
+        const char *what;
+        double s;
+    } shares[] = {
+        {"computing", compute},
+        {s->ranks > s->ranks_per_node ? "waiting for the network" : "waiting for other ranks",
+            wire},
+        {"waiting for the optimizer on the host", host},
+        {"fixed overhead", sim->step_s - compute - wire - host},
+    };
+    size_t most = 0;
+    for (size_t i = 1; i < BASE_COUNT(shares); i++)
+        if (shares[i].s > shares[most].s)
+            most = i;
+    snprintf(buf, SEARCH_TEXT, "%s takes %.0f %% of a step; memory is %.0f %% full",
+        shares[most].what, 100 * shares[most].s / sim->step_s,
+        100.0 * (double)x->peak_bytes / (double)x->capacity_bytes);
 }
 
 /* --- all of it --- */

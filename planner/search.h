@@ -94,8 +94,8 @@ void search_free(struct search *s);
 /* Whether the bundled engine can run it; why not in buf otherwise. */
 bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT]);
 /* What bounds the speed of a step, in words. */
-void search_describe_limits(const struct estimate *x, const struct strategy *s,
-    const struct hardware *hw, char buf[SEARCH_TEXT]);
+void search_describe_limits(
+    const struct estimate *x, const struct strategy *s, char buf[SEARCH_TEXT]);
 
 const char *shortage_unit(enum shortage s); /* "bytes", "usd", "seconds", NULL for none */
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "planner/layout.h"
 #include "planner/search_cells.h"
 
 /* A micro step of a single rank with a few blocks: its compute lane is that of any strategy, which
@@ -11,6 +12,7 @@ struct profile {
     struct work_class key;
     struct schedule *few, *more;
     double t;
+    double live_bytes; /* beside parameters, gradients and optimizer states, at least */
 };
 
 struct bounds {
@@ -39,6 +41,19 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
 
 /* --- classes --- */
 
+static double beside_states(const struct schedule *s)
+{
+    int64_t live = layout_peak(s, MEMORY_DEVICE).live_bytes;
+    for (int32_t i = 0; i < s->n_buffers; i++) {
+        const struct buffer *b = &s->buffers[i];
+        bool is_state =
+            b->part == PART_PARAMETERS || b->part == PART_GRADIENTS || b->part == PART_OPTIMIZER;
+        if (b->lifetime == LIFETIME_RUN && b->memory == MEMORY_DEVICE && is_state)
+            live -= b->bytes;
+    }
+    return (double)live;
+}
+
 static enum rc build_work(struct bounds *b, struct profile *w, int64_t seq, struct err *e)
 {
     struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
@@ -54,7 +69,13 @@ static enum rc build_work(struct bounds *b, struct profile *w, int64_t seq, stru
     enum rc rc = schedule_build(&w->few, &few, &s, e);
     if (!rc)
         rc = schedule_build(&w->more, &more, &s, e);
-    return rc;
+    if (rc)
+        return rc;
+    /* live bytes are the largest of several straight lines in the number of blocks: convex, so the
+     * line through two small numbers stays below */
+    double few_bytes = beside_states(w->few), more_bytes = beside_states(w->more);
+    w->live_bytes = fmax(0, few_bytes + (more_bytes - few_bytes) * w->t);
+    return RC_OK;
 }
 
 static enum rc find_work(struct bounds *b, const struct strategy *s, uint32_t *out, struct err *e)
@@ -248,16 +269,32 @@ static double boundary_s(
     return t->norm_s + fmax(t->boundary_s, update + t->boundary_exposed_s);
 }
 
+/* Seconds of a section with so much computing and so many collectives, of which some cannot be
+ * hidden. Computing beside a collective takes slowdown times as long, so even a hidden second of
+ * collectives costs 1 - 1/slowdown. */
+static double section_s(double compute, double collectives, double exposed, double slowdown)
+{
+    double hidden = fmax(0, collectives - exposed);
+    return fmax(compute + exposed + hidden * (1 - 1 / slowdown), collectives);
+}
+
 double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i)
 {
     const struct strategy *s = &b->space->items[i];
     const struct traffic *t = &c->traffic[b->index[i].traffic];
-    double compute = c->compute_s[b->index[i].work];
-    double micro = fmax(compute + t->micro_exposed_s, t->micro_s);
-    double last = fmax(compute + t->micro_exposed_s + t->last_exposed_s, t->micro_s + t->last_s);
+    double compute = c->compute_s[b->index[i].work], slow = c->machine.overlap_slowdown;
+    double micro = section_s(compute, t->micro_s, t->micro_exposed_s, slow);
+    double last =
+        section_s(compute, t->micro_s + t->last_s, t->micro_exposed_s + t->last_exposed_s, slow);
     double step = (double)(s->grad_accum - 1) * micro + last + boundary_s(b, c, t, s) +
                   c->machine.step_overhead_s;
     double doublings = log2((double)s->ranks / 8);
     step *= 1 + c->machine.jitter_per_doubling * fmax(0, doublings);
     return step * (1 - 1e-9);
+}
+
+double bounds_live_bytes(const struct bounds *b, size_t i)
+{
+    const struct strategy *s = &b->space->items[i];
+    return (double)space_state_bytes(b->model, s) + b->works[b->index[i].work].live_bytes;
 }

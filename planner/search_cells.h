@@ -74,6 +74,8 @@ void bounds_price(const struct bounds *b, struct cell *c);
 void bounds_clear(struct cell *c);
 /* At most the seconds of a step of the i-th strategy on the cell. */
 double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i);
+/* At most the live bytes of the i-th strategy. */
+double bounds_live_bytes(const struct bounds *b, size_t i);
 
 /* --- search_reject.c --- */
 

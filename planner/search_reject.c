@@ -53,9 +53,13 @@ static struct thrift thriftiest(
         const struct strategy *s = &space.items[i];
         bool is_thrifty = s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL &&
                           s->prefetch == 1 && s->reshard_after_forward &&
-                          (s->loss_chunks == 16 || s->seq < 16);
+                          (s->loss_chunks > 1 || s->seq < 8);
+        /* states alone already miss by as much as the best so far */
+        double least = (double)space_state_bytes(&j->model, s) + mc->external_bytes -
+                       (double)mc->hw.memory_bytes;
         struct estimate x;
-        if (!is_thrifty || estimate_quick(&x, &j->model, s, mc, NULL))
+        if (!is_thrifty || least >= (double)best.short_by ||
+            estimate_quick(&x, &j->model, s, mc, NULL))
             continue;
         bool is_host;
         int64_t missing = estimate_short_by(&x, &is_host);
@@ -83,6 +87,10 @@ static bool would_fit(
     int64_t ranks = nodes * g->hw.ranks_per_node;
     struct shape_of_ranks shape = {ranks, g->hw.ranks_per_node, g->hw.is_gpu};
     if (job_step_sequences(j) % ranks != 0 || machine_for(&mc, f, g, nodes))
+        return false;
+    struct strategy least = strategy_default(STRATEGY_ZERO3, ranks, shape.ranks_per_node);
+    least.offload = g->hw.is_gpu ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
+    if (space_state_bytes(&j->model, &least) > g->hw.memory_bytes)
         return false;
     return thriftiest(j, &shape, &mc).short_by == 0;
 }

@@ -32,7 +32,7 @@ static void add_micro_batches(struct maker *k, struct strategy s)
 /* What makes room at the price of time, from nothing to everything. */
 static void add_savings(struct maker *k, struct strategy s)
 {
-    static const int chunks[] = {1, 4, 16};
+    static const int chunks[] = {1, 8};
     for (int offload = 0; offload <= (k->shape->is_gpu ? 1 : 0); offload++) {
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
             for (size_t c = 0; c < BASE_COUNT(chunks); c++) {
@@ -56,13 +56,14 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.shard_degree = degree;
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
             continue;
-        for (s.prefetch = 1; s.prefetch <= (is_gathered ? 2 : 1); s.prefetch++) {
-            s.reshard_after_forward = true;
-            add_savings(k, s);
-            s.reshard_after_forward = false;
-            if (is_gathered)
-                add_savings(k, s);
-        }
+        add_savings(k, s);
+        if (!is_gathered)
+            continue;
+        s.prefetch = 2;
+        add_savings(k, s);
+        s.prefetch = 1;
+        s.reshard_after_forward = false;
+        add_savings(k, s);
     }
 }
 
@@ -81,7 +82,8 @@ void space_make(struct space *out, const struct job *j, const struct shape_of_ra
     add_kind(&k, STRATEGY_ZERO2, ranks);
     add_kind(&k, STRATEGY_ZERO3, ranks);
     for (int64_t g = 2; g < ranks; g++) {
-        bool is_inside = g <= per_node && per_node % g == 0;
+        /* groups within the only node, or of whole nodes: others cut nodes for nothing */
+        bool is_inside = ranks == per_node && ranks % g == 0;
         bool is_whole_nodes = g % per_node == 0 && ranks % g == 0;
         if (is_inside || is_whole_nodes)
             add_kind(&k, STRATEGY_HSDP, g);

@@ -1,0 +1,251 @@
+#include "planner/estimate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "planner/space.h"
+
+static struct rates *rates;
+
+static int setup(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    return rates_builtin(&rates, &e);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rates_free(rates);
+    return 0;
+}
+
+static struct machine h100(int64_t nodes)
+{
+    struct hardware hw = {.is_gpu = true,
+        .gpu = "h100-sxm",
+        .nodes = nodes,
+        .ranks_per_node = 8,
+        .peak_flops = {67e12, 989e12},
+        .measured_flops = 794.5e12,
+        .memory_bytes_per_s = 3350e9,
+        .memory_bytes = 81559LL << 20,
+        .link_bytes_per_s = 450e9,
+        .pcie_bytes_per_s = 63e9,
+        .fabric_bytes_per_s = 400e9,
+        .is_fabric_rdma = true,
+        .ram_bytes = 2048LL << 30};
+    struct err e = ERR_INIT;
+    struct machine m;
+    if (machine_make(&m, rates, &hw, "berth", &e))
+        fail_msg("%s", e.msg);
+    return m;
+}
+
+static struct model model(const char *name)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    if (model_find(&m, name, &e))
+        fail_msg("%s", e.msg);
+    return m;
+}
+
+static void assert_near(double got, double want, double tolerance)
+{
+    if (!(fabs(got / want - 1) <= tolerance))
+        fail_msg("%g is not within %g of %g", got, tolerance, want);
+}
+
+static struct strategy strategy_of(enum strategy_kind kind, int64_t ranks)
+{
+    struct strategy s = strategy_default(kind, ranks, 8);
+    s.seq = 2048;
+    s.grad_accum = 2;
+    return s;
+}
+
+/* ZeRO (arXiv 1910.02054) figure 1 counts 2 + 2 + 12 bytes with 16-bit gradients; the bundled
+ * engine keeps them in 32 bits: 2 + 4 + 12. Divided by 64 where the stage shards. */
+static void states_cost_what_the_zero_table_says(void **state)
+{
+    (void)state;
+    const struct {
+        enum strategy_kind kind;
+        double bytes_per_parameter;
+    } table[] = {
+        {STRATEGY_DDP, 2 + 4 + 12},
+        {STRATEGY_ZERO1, 2 + 4 + 12 / 64.0},
+        {STRATEGY_ZERO2, 2 + 4 / 64.0 + 12 / 64.0},
+        {STRATEGY_ZERO3, 18 / 64.0},
+    };
+    struct model m = model("llama-2-7b");
+    struct machine mc = h100(8);
+    for (size_t i = 0; i < BASE_COUNT(table); i++) {
+        struct err e = ERR_INIT;
+        struct estimate x;
+        struct strategy s = strategy_of(table[i].kind, 64);
+        assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+        double states = (double)(x.part_bytes[PART_PARAMETERS] + x.part_bytes[PART_GRADIENTS] +
+                                 x.part_bytes[PART_OPTIMIZER]);
+        assert_near(states, table[i].bytes_per_parameter * 6738415616.0, 1e-4);
+        assert_true((double)space_state_bytes(&m, &s) <= states);
+    }
+}
+
+/* Korthikanti et al. (arXiv 2205.05198): 34 s b h bytes per layer for a plain 4 h wide block,
+ * of which two 1-byte dropout masks are not ours; flash attention removes the 5 a s^2 b term. */
+static void activations_of_gpt_blocks_follow_korthikanti(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = model("gpt2-xl");
+    struct machine mc = h100(1);
+    struct strategy s = strategy_of(STRATEGY_ZERO1, 8);
+    s.seq = 1024;
+    s.micro_batch = 8;
+    struct estimate x;
+    assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+    double per_layer = 32.0 * 1600 * 1024 * 8;
+    double got = (double)x.part_bytes[PART_ACTIVATIONS] / 48;
+    /* 24 tanh-GELU inputs and outputs, statistics and the working set of the block in backward */
+    assert_true(got > 0.95 * per_layer && got < 1.12 * per_layer);
+}
+
+/* Full recompute keeps the input of each block and what one block needs: 2 d bytes per token. */
+static void full_recompute_keeps_block_inputs(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = model("llama-3.1-8b");
+    struct machine mc = h100(8);
+    struct strategy s = strategy_of(STRATEGY_ZERO3, 64);
+    struct estimate none, full;
+    s.micro_batch = 4;
+    assert_int_equal(estimate_make(&none, &m, &s, &mc, &e), RC_OK);
+    s.recompute = RECOMPUTE_FULL;
+    assert_int_equal(estimate_make(&full, &m, &s, &mc, &e), RC_OK);
+    double tokens = 4 * 2048, inputs = 32 * 2 * 4096 * tokens, block = 34 * 4096 * tokens;
+    double got = (double)full.part_bytes[PART_ACTIVATIONS];
+    assert_true(got > inputs && got < inputs + 1.6 * block);
+    assert_true((double)none.part_bytes[PART_ACTIVATIONS] > 30 * block);
+}
+
+static void folded_equals_unfolded(void **state)
+{
+    (void)state;
+    struct model m = model("llama-2-13b");
+    struct machine mc = h100(2);
+    for (int i = 0; i < 5 * 3 * 2 * 2 * 2; i++) {
+        struct err e = ERR_INIT;
+        struct strategy s = strategy_of((enum strategy_kind)(i % 5), 16);
+        s.recompute = (enum recompute)(i / 5 % 3);
+        s.offload = (enum offload)(i / 15 % 2);
+        s.reshard_after_forward = i / 30 % 2;
+        s.prefetch = 1 + i / 60 % 2;
+        s.grad_accum = 1 + i % 3;
+        struct estimate whole, quick;
+        assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
+        assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);
+        /* copies to the host need many blocks to reach their steady state */
+        assert_near(quick.step_s, whole.step_s, s.offload ? 1e-3 : 1e-9);
+        assert_near((double)quick.peak_bytes, (double)whole.peak_bytes, 1e-4);
+        assert_near((double)quick.host_ram_bytes, (double)whole.host_ram_bytes, 1e-4);
+        int64_t live = 0;
+        assert_int_equal(estimate_live_bytes(&live, &m, &s, &e), RC_OK);
+        assert_int_equal(live, whole.peak_bytes - whole.packing_bytes);
+    }
+}
+
+static void parts_sum_to_the_peak_and_seconds_to_the_step(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = model("qwen2.5-7b");
+    struct machine mc = h100(1);
+    struct strategy s = strategy_of(STRATEGY_ZERO3, 8);
+    struct estimate x;
+    assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+    int64_t sum = x.packing_bytes;
+    for (int i = 0; i < PART_COUNT; i++)
+        sum += x.part_bytes[i];
+    assert_int_equal(sum, x.peak_bytes);
+    double seconds = x.simulation.busy_s[LANE_COMPUTE];
+    for (int l = 0; l < LANE_COUNT; l++)
+        seconds += x.simulation.exposed_s[l];
+    assert_true(seconds <= x.step_s && seconds > 0.95 * x.step_s);
+    assert_true(x.step_low_s < x.step_s && x.step_s < x.step_high_s);
+}
+
+/* Probability a half exactly where the slab fills what is left beside the expected external use. */
+static void fits_where_probability_is_a_half(void **state)
+{
+    (void)state;
+    struct machine mc = h100(1);
+    int64_t room = mc.hw.memory_bytes - (int64_t)mc.external_bytes;
+    assert_near(estimate_fit_probability(&mc, room), 0.5, 1e-6);
+    assert_true(estimate_fit_probability(&mc, room - (2LL << 30)) > 0.999);
+    assert_true(estimate_fit_probability(&mc, room + (2LL << 30)) < 0.001);
+}
+
+/* llm-foundry's table (rows mpt-*): MFU is 6 N + 12 L d s over the peak. MPT-7B at 2,048 tokens:
+ * 6 x 6,658,859,008 + 12 x 32 x 4,096 x 2,048 = 4.317e10 flops per token. */
+static void counts_model_flops_as_llm_foundry_does(void **state)
+{
+    (void)state;
+    struct model m = model("llama-2-7b");
+    double want = 6 * 6738415616.0 + 12.0 * 32 * 4096 * 2048;
+    assert_near(estimate_model_flops(&m, 2048), want, 1e-12);
+}
+
+static void a_checkpoint_holds_twelve_bytes_per_parameter(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = model("gpt2");
+    struct machine mc = h100(1);
+    struct strategy s = strategy_of(STRATEGY_ZERO1, 8);
+    s.seq = 1024;
+    struct estimate x;
+    assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+    assert_int_equal(x.checkpoint_bytes, 12 * 124439808LL);
+}
+
+static void survives_a_million_ranks(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = model("llama-3.1-405b");
+    struct hardware hw = h100(1).hw;
+    hw.nodes = 131072;
+    struct machine mc;
+    assert_int_equal(machine_make(&mc, rates, &hw, "berth", &e), RC_OK);
+    struct strategy s = strategy_of(STRATEGY_ZERO3, 1048576);
+    struct estimate x;
+    assert_int_equal(estimate_quick(&x, &m, &s, &mc, &e), RC_OK);
+    assert_true(isfinite(x.step_s) && x.step_s > 0 && x.peak_bytes > 0 && x.mfu < 1);
+    assert_true(x.is_extrapolated);
+}
+
+int test_estimate(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(states_cost_what_the_zero_table_says),
+        cmocka_unit_test(activations_of_gpt_blocks_follow_korthikanti),
+        cmocka_unit_test(full_recompute_keeps_block_inputs),
+        cmocka_unit_test(folded_equals_unfolded),
+        cmocka_unit_test(parts_sum_to_the_peak_and_seconds_to_the_step),
+        cmocka_unit_test(fits_where_probability_is_a_half),
+        cmocka_unit_test(counts_model_flops_as_llm_foundry_does),
+        cmocka_unit_test(a_checkpoint_holds_twelve_bytes_per_parameter),
+        cmocka_unit_test(survives_a_million_ranks),
+    };
+    return cmocka_run_group_tests_name("estimate", tests, setup, teardown);
+}

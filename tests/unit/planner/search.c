@@ -1,0 +1,386 @@
+#include "planner/search.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/units.h"
+#include "inventory/offer.h"
+#include "planner/hardware.h"
+#include "planner/plan_json.h"
+#include "planner/search_cells.h"
+
+static struct rates *rates;
+
+static int setup(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    return rates_builtin(&rates, &e);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rates_free(rates);
+    return 0;
+}
+
+/* Small deterministic generator, so that a failure can be repeated. */
+static uint32_t seed;
+static int64_t pick(int64_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int64_t)(seed >> 8) % n;
+}
+
+static struct offer offer_of(
+    const char *id, const char *gpu, int64_t gpus, int64_t nodes, int64_t price_micro)
+{
+    struct offer o;
+    offer_init(&o);
+    offer_put_text(&o, OFFER_PROVIDER, "test", PROVENANCE_REPORTED);
+    offer_put_text(&o, OFFER_ID, id, PROVENANCE_REPORTED);
+    offer_put_text(&o, OFFER_GPU, gpu, PROVENANCE_REPORTED);
+    o.device = DEVICE_GPU;
+    o.gpus_per_node = gpus;
+    o.price_usd_micro_per_hour = price_micro;
+    o.market = MARKET_ON_DEMAND;
+    o.ram_bytes = 512LL << 30;
+    if (nodes > 1) {
+        o.fabric = FABRIC_INFINIBAND;
+        o.inter_gbps_per_node = 400;
+        o.max_nodes_one_fabric = nodes;
+    }
+    offer_settle(&o);
+    return o;
+}
+
+static void add(struct offers *l, struct offer o)
+{
+    struct err e = ERR_INIT;
+    assert_int_equal(offers_add(l, &o, &e), RC_OK);
+}
+
+static struct job job_of(const char *model, int64_t tokens, int64_t seq, int64_t sequences)
+{
+    struct err e = ERR_INIT;
+    struct job j;
+    job_init(&j);
+    assert_int_equal(model_find(&j.model, model, &e), RC_OK);
+    j.has_model = true;
+    j.tokens = tokens;
+    j.seq = seq;
+    j.global_batch_tokens = seq * sequences;
+    assert_int_equal(job_finish(&j, &e), RC_OK);
+    return j;
+}
+
+static struct search *run(const struct job *j, const struct offers *l, bool tries_everything)
+{
+    struct err e = ERR_INIT;
+    struct search *s = NULL;
+    struct search_input in = {
+        .job = j, .offers = l, .rates = rates, .tries_everything = tries_everything};
+    if (search_run(&s, &in, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(s->searched.space,
+        s->searched.pruned_by_memory + s->searched.pruned_by_bound + s->searched.simulated);
+    return s;
+}
+
+static void assert_same_strategy(const struct strategy *a, const struct strategy *b)
+{
+    struct json *v = strategy_to_json(a), *w = strategy_to_json(b);
+    char *one = json_print(v, false), *two = json_print(w, false);
+    assert_string_equal(one, two);
+    free(one);
+    free(two);
+    json_free(v);
+    json_free(w);
+}
+
+static void assert_same(const struct search *a, const struct search *b)
+{
+    assert_int_equal(a->n_plans, b->n_plans);
+    for (size_t i = 0; i < a->n_plans; i++) {
+        assert_int_equal(a->plans[i].offer, b->plans[i].offer);
+        assert_int_equal(a->plans[i].nodes, b->plans[i].nodes);
+        assert_same_strategy(&a->plans[i].strategy, &b->plans[i].strategy);
+        assert_string_equal(a->plans[i].why, b->plans[i].why);
+    }
+    assert_int_equal(a->n_pareto, b->n_pareto);
+    for (size_t i = 0; i < a->n_pareto; i++) {
+        assert_int_equal(a->pareto[i].offer, b->pareto[i].offer);
+        assert_int_equal(a->pareto[i].nodes, b->pareto[i].nodes);
+        assert_same_strategy(&a->pareto[i].strategy, &b->pareto[i].strategy);
+    }
+    assert_int_equal(a->n_rejected, b->n_rejected);
+    for (size_t i = 0; i < a->n_rejected; i++)
+        assert_string_equal(a->rejected[i].why, b->rejected[i].why);
+}
+
+static struct job random_job(void)
+{
+    static const char *const models[] = {"tiny-llama", "gpt2", "smollm2-360m", "qwen2.5-0.5b",
+        "llama-3.2-1b", "gpt2-xl", "qwen2.5-7b"};
+    static const int64_t seqs[] = {256, 512};
+    static const int64_t batches[] = {4, 8, 12, 16};
+    struct job j =
+        job_of(models[pick(7)], 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(4)]);
+    j.objective = (enum objective)pick(3);
+    if (pick(4) == 0)
+        j.deadline_s = 600.0 * (double)(1 + pick(100));
+    if (pick(4) == 0)
+        j.budget_micro_usd = USD_MICRO * (1 + pick(50));
+    if (pick(4) == 0)
+        j.allow_fp32 = true;
+    return j;
+}
+
+static struct offers *random_offers(void)
+{
+    static const char *const gpus[] = {"rtx4090", "a10", "l4", "a100-80-sxm", "h100-sxm"};
+    struct offers *l = offers_new();
+    for (int i = 0; i < 3; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "offer-%d", i);
+        int64_t price = pick(8) == 0 ? OFFER_UNKNOWN : USD_MICRO / 2 * (1 + pick(20));
+        add(l, offer_of(id, gpus[pick(5)], (int64_t)1 << pick(3), 1 + pick(2), price));
+    }
+    return l;
+}
+
+static void equals_trying_everything_on_random_small_jobs(void **state)
+{
+    (void)state;
+    seed = 20261130;
+    for (int i = 0; i < 40; i++) {
+        struct job j = random_job();
+        struct offers *l = random_offers();
+        struct search *bounded = run(&j, l, false), *full = run(&j, l, true);
+        assert_same(bounded, full);
+        assert_int_equal(full->searched.simulated, full->searched.space);
+        search_free(bounded);
+        search_free(full);
+        offers_free(l);
+        job_release(&j);
+    }
+}
+
+static void bounds_stay_below_what_is_simulated(void **state)
+{
+    (void)state;
+    static const char *const gpus[] = {"l4", "a100-80-sxm", "h100-sxm"};
+    struct job j = job_of("llama-3.2-1b", 1000000000, 1024, 32);
+    for (int g = 0; g < 3; g++) {
+        struct err e = ERR_INIT;
+        struct offer o = offer_of("x", gpus[g], 4, 2, USD_MICRO);
+        struct hardware hw;
+        assert_int_equal(hardware_from_offer(&hw, &o, 2, &e), RC_OK);
+        struct cell c = {.nodes = 2, .offer = &o};
+        assert_int_equal(machine_make(&c.machine, rates, &hw, "berth", &e), RC_OK);
+        struct shape_of_ranks shape = {8, 4, true};
+        struct space space;
+        struct bounds *b = NULL;
+        space_make(&space, &j, &shape);
+        assert_int_equal(bounds_new(&b, &j.model, &space, &e), RC_OK);
+        bounds_price(b, &c);
+        for (size_t i = 0; i < space.n; i += 7) {
+            struct estimate x;
+            const struct strategy *s = &space.items[i];
+            assert_int_equal(estimate_quick(&x, &j.model, s, &c.machine, &e), RC_OK);
+            if (bounds_step_s(b, &c, i) > x.step_s)
+                fail_msg("strategy %zu on %s: bound %.9g above %.9g", i, gpus[g],
+                    bounds_step_s(b, &c, i), x.step_s);
+            assert_true(bounds_live_bytes(b, i) <= (double)(x.peak_bytes - x.packing_bytes));
+        }
+        bounds_clear(&c);
+        bounds_free(b);
+        space_release(&space);
+    }
+    job_release(&j);
+}
+
+static void prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 100000000, 1024, 64);
+    struct offers *l = offers_new();
+    add(l, offer_of("unpriced", "h100-sxm", 8, 1, OFFER_UNKNOWN));
+    add(l, offer_of("dear", "h100-sxm", 8, 1, 30 * USD_MICRO));
+    add(l, offer_of("cheap", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 3);
+    assert_int_equal(s->plans[0].offer, 2);
+    assert_int_equal(s->plans[1].offer, 1);
+    assert_int_equal(s->plans[2].offer, 0);
+    assert_false(s->plans[2].bill.is_priced);
+    assert_int_equal(s->searched.hardware, 1);
+    search_free(s);
+    j.budget_micro_usd = 1000 * USD_MICRO; /* an unpriced offer never satisfies a budget */
+    s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 2);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+/* 7B in bf16 with Adam needs 18 bytes per parameter, 121 GB: not on one 24 GB card, even with the
+ * optimizer on the host 6 bytes, 40 GB, remain. */
+static void says_by_how_much_it_does_not_fit_and_what_would(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-2-7b", 1000000000, 2048, 64);
+    struct offers *l = offers_new();
+    add(l, offer_of("small", "rtx4090", 1, 1, USD_MICRO));
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 0);
+    assert_int_equal(s->n_rejected, 1);
+    assert_int_equal(s->rejected[0].shortage, SHORT_BYTES);
+    double states = 6 * 6738415616.0, capacity = 24564.0 * 1048576 - 2.0e9;
+    assert_true(s->rejected[0].short_by > states - capacity);
+    assert_true(s->rejected[0].short_by < states - capacity + 8e9);
+    assert_true(strstr(s->rejected[0].nearest_change, "nodes") != NULL);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+static void names_the_budget_and_the_deadline_that_would_do(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 1000000000, 1024, 64);
+    struct offers *l = offers_new();
+    add(l, offer_of("one", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    struct search *free_run = run(&j, l, false);
+    double hours = free_run->plans[0].bill.run_s[BILL_MID];
+    j.deadline_s = hours / 2;
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 0);
+    assert_int_equal(s->rejected[0].shortage, SHORT_SECONDS);
+    assert_true(fabs(s->rejected[0].short_by - hours / 2) < 1e-6 * hours);
+    search_free(s);
+    j.deadline_s = 0;
+    j.budget_micro_usd = 1000;
+    s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 0);
+    assert_int_equal(s->rejected[0].shortage, SHORT_USD);
+    search_free(s);
+    search_free(free_run);
+    offers_free(l);
+    job_release(&j);
+}
+
+static void keeps_to_one_node_without_a_fabric_and_to_the_limits(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
+    j.objective = OBJECTIVE_TIME;
+    struct offers *l = offers_new();
+    struct offer lonely = offer_of("lonely", "h100-sxm", 8, 1, 20 * USD_MICRO);
+    lonely.nodes_available = 4;
+    add(l, lonely);
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->plans[0].nodes, 1);
+    search_free(s);
+    struct offer fabric = offer_of("fabric", "h100-sxm", 8, 4, 20 * USD_MICRO);
+    fabric.inter_gbps_per_node = 3200;
+    add(l, fabric);
+    s = run(&j, l, false);
+    assert_true(s->plans[0].nodes > 1);
+    search_free(s);
+    j.max_gpus = 8;
+    s = run(&j, l, false);
+    for (size_t i = 0; i < s->n_plans; i++)
+        assert_int_equal(s->plans[i].nodes, 1);
+    search_free(s);
+    str_copy(j.fabric, sizeof j.fabric, "infiniband");
+    s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 1);
+    assert_int_equal(s->plans[0].offer, 1);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+static void the_front_falls_in_time_and_rises_in_cost(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 64);
+    struct offers *l = offers_new();
+    add(l, offer_of("a", "h100-sxm", 8, 8, 24 * USD_MICRO));
+    add(l, offer_of("b", "a100-80-sxm", 8, 4, 10 * USD_MICRO));
+    add(l, offer_of("c", "l4", 4, 1, 2 * USD_MICRO));
+    struct search *s = run(&j, l, false);
+    assert_true(s->n_pareto >= 2);
+    for (size_t i = 1; i < s->n_pareto; i++) {
+        assert_true(s->pareto[i].micro_usd >= s->pareto[i - 1].micro_usd);
+        assert_true(s->pareto[i].run_s < s->pareto[i - 1].run_s);
+    }
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+static void says_the_same_twice_and_stops_when_told(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 1000000000, 1024, 64);
+    struct offers *l = random_offers();
+    char *text[2];
+    for (int i = 0; i < 2; i++) {
+        struct search *s = run(&j, l, false);
+        struct json *doc = json_obj();
+        plan_list_fill(doc, s, &j, l, rates, -1);
+        text[i] = json_print(doc, true);
+        json_free(doc);
+        search_free(s);
+    }
+    assert_string_equal(text[0], text[1]);
+    free(text[0]);
+    free(text[1]);
+    volatile bool stop = true;
+    struct err e = ERR_INIT;
+    struct search *s = NULL;
+    struct search_input in = {.job = &j, .offers = l, .rates = rates, .is_cancelled = &stop};
+    assert_int_equal(search_run(&s, &in, &e), RC_CANCELLED);
+    assert_null(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+static void no_offers_give_no_plans(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 1000, 1024, 8);
+    struct offers *l = offers_new();
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans + s->n_pareto + s->n_rejected, 0);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+int test_search(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_trying_everything_on_random_small_jobs),
+        cmocka_unit_test(bounds_stay_below_what_is_simulated),
+        cmocka_unit_test(prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last),
+        cmocka_unit_test(says_by_how_much_it_does_not_fit_and_what_would),
+        cmocka_unit_test(names_the_budget_and_the_deadline_that_would_do),
+        cmocka_unit_test(keeps_to_one_node_without_a_fabric_and_to_the_limits),
+        cmocka_unit_test(the_front_falls_in_time_and_rises_in_cost),
+        cmocka_unit_test(says_the_same_twice_and_stops_when_told),
+        cmocka_unit_test(no_offers_give_no_plans),
+    };
+    return cmocka_run_group_tests_name("search", tests, setup, teardown);
+}
