@@ -61,7 +61,7 @@ ENGINE_LIBS := $(STATIC)
 
 # --- programs -------------------------------------------------------------------------------------
 
-.PHONY: all help demo check check-san check-clang lint unit clean golden bench format node-bundle cuda install
+.PHONY: all help demo check check-san check-tsan check-clang lint unit clean golden bench format node-bundle cuda install
 all: $(BUILD)/berth $(BUILD)/berth-engine $(BUILD)/berth.1
 
 help:
@@ -213,6 +213,11 @@ check-san: $(TEST_DEPS_STAMP)
 check-san-run: all $(UNIT_BINS) $(FUZZ_BINS)
 	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
+check-tsan: $(TEST_DEPS_STAMP)
+	@$(MAKE) --no-print-directory BUILD=build/tsan SAN=thread build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
+	@BUILD=build/tsan tests/run build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
+
+# every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
 # every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
 CUDA_SRC := $(wildcard kernels/*.cu)
 cuda:

@@ -145,8 +145,12 @@ static void *lane_main(void *arg)
     for (;;) {
         wait_until(t->cpu, has_work_or_closes, t);
         int i = atomic_load(&t->n_done);
-        if (i >= atomic_load(&t->n_submitted))
-            return NULL;
+        if (i >= atomic_load(&t->n_submitted)) {
+            /* closing, or the counters were seen in the middle of a reset */
+            if (atomic_load(&t->cpu->is_closing))
+                return NULL;
+            continue;
+        }
         run_task(t, &t->queue[i], &t->time[i]);
         atomic_fetch_add(&t->n_done, 1);
         announce(t->cpu);
@@ -312,7 +316,6 @@ static enum rc cpu_sync(
                 times[t->queue[i].index - first] = t->time[i];
     }
     for (int l = 0; l < LANE_COUNT; l++) {
-        /* the lane thread sees both zero or neither: it only compares them */
         atomic_store(&c->lane[l].last_done, -1);
         atomic_store(&c->lane[l].n_submitted, 0);
         atomic_store(&c->lane[l].n_done, 0);

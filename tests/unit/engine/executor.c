@@ -253,7 +253,9 @@ static void after_the_first_step_nothing_allocates(void **state)
             .model = "tiny-llama", .strategy = base((enum strategy_kind)k, 2, 2)};
         ranks_run(&o, train_and_watch, &g);
         assert_int_equal(g.allocations, 0);
+#ifndef __SANITIZE_THREAD__ /* its shadow memory grows with every access */
         assert_true(g.resident_bytes < 128 << 10);
+#endif
     }
 }
 
