@@ -69,6 +69,7 @@ help:
 	@echo 'make demo         plan a small job, train it on two local SSH nodes, resume it elsewhere'
 	@echo 'make check        build with gcc and clang, run every test that needs no GPU'
 	@echo 'make check-san    the tests under address and undefined-behaviour sanitizers'
+	@echo 'make check-tsan   the threads of engine and kernels under the thread sanitizer'
 	@echo 'make fuzz         the parsers under the fuzzer of clang, FUZZ_SECONDS each'
 	@echo 'make bench        speed as ratios against a peer or a physical limit'
 	@echo 'make golden       recompute reference numbers with PyTorch (needs Python and pip)'
@@ -218,7 +219,6 @@ check-tsan: $(TEST_DEPS_STAMP)
 	@BUILD=build/tsan tests/run build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
 
 # every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
-# every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
 CUDA_SRC := $(wildcard kernels/*.cu)
 cuda:
 ifeq ($(CUDA_SRC),)
@@ -244,6 +244,12 @@ bench: all $(BENCH_BINS)
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+# what launch puts on nodes, for those who copy by hand: programs and a manifest of their hashes
+node-bundle: $(BUILD)/node-bundle.tar
+$(BUILD)/node-bundle.tar: $(BUILD)/berth-engine
+	@cd $(BUILD) && sha256sum berth-engine > manifest.sha256 && tar -cf $(@F) berth-engine manifest.sha256
+	@echo '  TAR  $@'
 
 PREFIX ?= /usr/local
 install: all
