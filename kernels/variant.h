@@ -15,6 +15,8 @@
 
 #if defined __x86_64__
 #include <immintrin.h>
+#elif defined __aarch64__
+#include <arm_neon.h>
 #endif
 
 #define K_JOIN_(name, variant) name##_##variant
@@ -148,7 +150,7 @@ K_INLINE k_vec k_vec_part(const float *p, int64_t n, float fill)
 /* a * b + c, rounded once where the instruction set can. */
 K_INLINE float k_fmaf(float a, float b, float c)
 {
-#if defined __FMA__
+#if defined __FMA__ || defined __aarch64__
     return __builtin_fmaf(a, b, c);
 #else
     return a * b + c;
@@ -161,6 +163,8 @@ K_INLINE k_vec k_fma(k_vec a, k_vec b, k_vec c)
     return _mm512_fmadd_ps(a, b, c);
 #elif K_LANES == 8 && defined __FMA__
     return _mm256_fmadd_ps(a, b, c);
+#elif defined __aarch64__
+    return (k_vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
 #endif
