@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/comm.h"
+#include "engine/memory_use.h"
 #include "kernels/kernels.h"
 
 struct executor {
@@ -42,6 +43,18 @@ const struct schedule *executor_schedule(const struct executor *x)
 struct comm *executor_comm(const struct executor *x)
 {
     return x->o.comm;
+}
+
+int64_t executor_external_bytes(const struct executor *x)
+{
+    int64_t external = memory_anonymous_bytes();
+    for (int m = 0; m < MEMORY_COUNT; m++) {
+        int64_t in_slab = x->slab[m] ? memory_resident_bytes(x->slab[m], x->s->slab_bytes[m]) : 0;
+        if (in_slab < 0 || external < 0)
+            return -1;
+        external -= in_slab;
+    }
+    return external;
 }
 
 bool executor_is_first_replica(const struct executor *x)

@@ -72,6 +72,10 @@ struct state_view executor_state(struct executor *x, int unit, enum state_kind k
 /* After the master values changed: bring parameters up to date on this rank and its group. */
 enum rc executor_publish(struct executor *x, struct err *e);
 
+/* Bytes of this process outside the slabs and outside files: what the plan calls external. -1
+ * unknown. */
+int64_t executor_external_bytes(const struct executor *x);
+
 /* Address of a buffer in its slab. Valid until executor_close. */
 void *executor_buffer(struct executor *x, int32_t buffer);
 const struct schedule *executor_schedule(const struct executor *x);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* "VmHWM:   1234 kB" of /proc/self/status. */
@@ -28,4 +29,24 @@ int64_t memory_peak_bytes(void)
 int64_t memory_now_bytes(void)
 {
     return status_bytes("VmRSS:");
+}
+
+int64_t memory_anonymous_bytes(void)
+{
+    return status_bytes("RssAnon:");
+}
+
+int64_t memory_resident_bytes(void *p, int64_t bytes)
+{
+    enum { PAGES = 65536 };
+    unsigned char present[PAGES];
+    int64_t page = sysconf(_SC_PAGESIZE), total = 0;
+    for (int64_t at = 0; at < bytes; at += PAGES * page) {
+        int64_t n = bytes - at < PAGES * page ? bytes - at : PAGES * page;
+        if (mincore((char *)p + at, (size_t)n, present) != 0)
+            return -1;
+        for (int64_t i = 0; i < (n + page - 1) / page; i++)
+            total += present[i] & 1 ? page : 0;
+    }
+    return total;
 }

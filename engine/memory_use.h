@@ -7,5 +7,9 @@
 /* Highest so far, and now; -1 when the kernel does not tell. */
 int64_t memory_peak_bytes(void);
 int64_t memory_now_bytes(void);
+/* The part of it that is not backed by files. */
+int64_t memory_anonymous_bytes(void);
+/* How much of a mapping is resident; p on a page border. -1 when the kernel does not tell. */
+int64_t memory_resident_bytes(void *p, int64_t bytes);
 
 #endif

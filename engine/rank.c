@@ -98,6 +98,23 @@ static void send_end(struct rank_run *r, const char *name)
     control_send(r->control, v);
 }
 
+/* What the warm-up showed against the plan, before the first step. */
+static void send_memory(struct rank_run *r)
+{
+    const struct rank_setup *s = &r->setup;
+    int64_t external = executor_external_bytes(s->x);
+    struct json *v = event("memory");
+    json_add_int(v, "slab_bytes", s->schedule->slab_bytes[MEMORY_DEVICE]);
+    json_add_int(v, "host_slab_bytes", s->schedule->slab_bytes[MEMORY_HOST]);
+    json_add_int(v, "external_bytes", external);
+    json_add_int(v, "planned_external_bytes", s->planned_external_bytes);
+    control_send(r->control, v);
+    if (s->planned_external_bytes > 0 && external > s->planned_external_bytes)
+        fprintf(stderr,
+            "berth-engine: rank %d uses %.1f MiB outside the slab, %.1f MiB were planned\n",
+            s->rank, (double)external / 1048576, (double)s->planned_external_bytes / 1048576);
+}
+
 /* --- checkpoints --- */
 
 static void set_up_checkpoints(struct rank_run *r)
@@ -291,6 +308,7 @@ static enum rc run(struct rank_run *r, const struct arguments *a, struct err *e)
     if (!rc)
         rc = training_from_json(&r->training, r->setup.spec.training, r->setup.spec.steps, e);
     if (!rc) {
+        send_memory(r);
         set_up_checkpoints(r);
         rc = restore(r, e);
     }

@@ -22,7 +22,8 @@ struct rank_setup {
     struct executor *x;
     struct data *data;
     FILE *trace;
-    double mfu_per_token_rate; /* MFU at one token per second of all ranks; NaN: unknown */
+    int64_t planned_external_bytes; /* 0: the plan does not say */
+    double mfu_per_token_rate;      /* MFU at one token per second of all ranks; NaN: unknown */
 };
 
 /* Up to and including the warm-up. s->rank is set; release with rank_setup_close also on failure.
