@@ -14,14 +14,14 @@
 #include "inventory/sources/source.h"
 
 static const struct table_column COLUMNS[] = {
-    {.name = "PROVIDER"},
-    {.name = "ID", .is_elastic = true},
-    {.name = "GPU", .is_elastic = true},
+    {.name = "PROVIDER", .is_elastic = true, .least = 11},
+    {.name = "ID", .is_elastic = true, .least = 10},
+    {.name = "GPU", .is_elastic = true, .least = 12},
     {.name = "GPUS", .align = TABLE_RIGHT},
     {.name = "VRAM", .align = TABLE_RIGHT},
-    {.name = "FABRIC", .drop = 2},
-    {.name = "GBPS", .align = TABLE_RIGHT, .drop = 3},
-    {.name = "NODES", .align = TABLE_RIGHT, .drop = 4},
+    {.name = "FABRIC"},
+    {.name = "GBPS", .align = TABLE_RIGHT, .drop = 2},
+    {.name = "NODES", .align = TABLE_RIGHT, .drop = 3},
     {.name = "USD/GPU/H", .align = TABLE_RIGHT},
     {.name = "MARKET", .drop = 1},
     {.name = "REGION", .is_extra = true},
@@ -197,10 +197,28 @@ static void cell_number(struct table *t, const struct offer *o, enum offer_field
         table_cell(t, NULL);
 }
 
+/* "79.6GiB": no spaces inside cells, so that a line splits into its columns. */
 static void cell_bytes(struct table *t, const struct offer *o, enum offer_field f)
 {
     char text[UNITS_TEXT];
-    table_cell(t, offer_is_known(o, f) ? units_bytes(text, offer_number(o, f)) : NULL);
+    if (!offer_is_known(o, f)) {
+        table_cell(t, NULL);
+        return;
+    }
+    char *space = strchr(units_bytes(text, offer_number(o, f)), ' ');
+    if (space)
+        memmove(space, space + 1, strlen(space));
+    table_cell(t, text);
+}
+
+/* The short words that filters take as well. */
+static void cell_fabric(struct table *t, const struct offer *o)
+{
+    const char *name = o->fabric == FABRIC_UNKNOWN      ? NULL
+                       : o->fabric == FABRIC_INFINIBAND ? "ib"
+                       : o->fabric == FABRIC_ETHERNET   ? "eth"
+                                                        : offer_fabric_name(o->fabric);
+    table_cell(t, name);
 }
 
 static void cell_usd(struct table *t, int64_t micro)
@@ -229,11 +247,11 @@ static void add_row(struct table *t, const struct offer *o)
     table_cell(t, o->gpu);
     cell_number(t, o, OFFER_GPUS_PER_NODE);
     cell_bytes(t, o, OFFER_GPU_MEMORY);
-    table_cell(t, offer_is_known(o, OFFER_FABRIC) ? offer_fabric_name(o->fabric) : NULL);
+    cell_fabric(t, o);
     cell_number(t, o, OFFER_INTER_GBPS);
     cell_nodes(t, o);
     cell_usd(t, offer_price_per_gpu_hour(o));
-    table_cell(t, offer_market_name(o->market));
+    table_cell(t, o->market == MARKET_ON_DEMAND ? "demand" : offer_market_name(o->market));
     table_cell(t, o->region);
     cell_usd(t, o->price_usd_micro_per_hour);
     table_cell(t, o->nvlink);

@@ -195,11 +195,23 @@ static int terminal_width(void)
     return 80;
 }
 
+/* The locale's character set by its name: we do not call setlocale, so that numbers stay in C. */
+static bool is_utf8_locale(void)
+{
+    static const char *const NAMES[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < BASE_COUNT(NAMES); i++)
+        if (env_is_set(NAMES[i]))
+            return strcasestr(getenv(NAMES[i]), "utf-8") || strcasestr(getenv(NAMES[i]), "utf8");
+    return false;
+}
+
 void out_table(struct out *o, struct table *t, const struct args *args)
 {
     struct table_style style = {.is_plain = o->is_plain, .has_header = !o->no_header};
     if (o->is_terminal)
         style.width = terminal_width();
+    if (!is_utf8_locale())
+        style.ellipsis = "~";
     if (o->has_colour) {
         style.header_on = style_code(STYLE_BOLD);
         style.header_off = "\x1b[0m";

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "cli/options.h"
 
-enum { TABLE_MAX_COLUMNS = 48, TABLE_GAP = 2, TABLE_MIN_ELASTIC = 8 };
+enum { TABLE_MAX_COLUMNS = 48, TABLE_GAP = 2 };
 
 struct table {
     const struct table_column *columns;
@@ -119,33 +119,40 @@ static int text_width(const char *s)
     return width;
 }
 
-/* Append s cut to width columns (with an ellipsis) and, unless it is the line's last cell, padded.
- */
-static void put_cell(struct str *out, const char *s, int width, bool is_right, bool is_last)
+/* Append as much of s as fits into width columns together with an ellipsis. */
+static void put_cut(struct str *out, const char *s, int width, const char *ellipsis)
 {
-    int pad = width - text_width(s);
-    if (is_right)
-        for (int i = 0; i < pad; i++)
-            str_addc(out, ' ');
-    if (pad >= 0) {
-        str_add(out, s);
-    } else {
-        size_t n = strlen(s);
-        for (int room = width - 1; n;) {
-            unsigned cp;
-            size_t len = text_decode(s, n, &cp);
-            room -= text_columns(cp);
-            if (room < 0)
-                break;
-            str_addn(out, s, len);
-            s += len;
-            n -= len;
-        }
-        str_add(out, "…");
+    size_t n = strlen(s);
+    for (int room = width - 1; n;) {
+        unsigned cp;
+        size_t len = text_decode(s, n, &cp);
+        room -= text_columns(cp);
+        if (room < 0)
+            break;
+        str_addn(out, s, len);
+        s += len;
+        n -= len;
     }
-    if (!is_right && !is_last)
-        for (int i = 0; i < pad; i++)
-            str_addc(out, ' ');
+    str_add(out, ellipsis);
+}
+
+struct cell {
+    const char *text;
+    int width;
+    bool is_right, is_last; /* the last cell of a line is not padded */
+};
+
+static void put_cell(struct str *out, const struct cell *c, const char *ellipsis)
+{
+    int pad = c->width - text_width(c->text);
+    for (int i = 0; c->is_right && i < pad; i++)
+        str_addc(out, ' ');
+    if (pad >= 0)
+        str_add(out, c->text);
+    else
+        put_cut(out, c->text, c->width, ellipsis);
+    for (int i = 0; !c->is_right && !c->is_last && i < pad; i++)
+        str_addc(out, ' ');
 }
 
 struct fit {
@@ -180,10 +187,13 @@ static bool shrink_elastic(struct fit *f, const struct table *t, int width)
 {
     while (fit_total(f) > width) {
         int widest = -1;
-        for (size_t i = 0; i < f->n; i++)
-            if (t->columns[f->shown[i]].is_elastic && f->width[i] > TABLE_MIN_ELASTIC &&
+        for (size_t i = 0; i < f->n; i++) {
+            const struct table_column *c = &t->columns[f->shown[i]];
+            int least = c->least ? c->least : TABLE_LEAST;
+            if (c->is_elastic && f->width[i] > least &&
                 (widest < 0 || f->width[i] > f->width[widest]))
                 widest = (int)i;
+        }
         if (widest < 0)
             return false;
         f->width[widest]--;
@@ -248,9 +258,10 @@ void table_print(const struct table *t, const struct table_style *style, struct 
         str_add(s, on);
         for (size_t i = 0; i < f.n; i++) {
             const struct table_column *c = &t->columns[f.shown[i]];
-            const char *text =
-                line ? t->cells[(line - 1) * t->n_columns + (size_t)f.shown[i]] : c->name;
-            put_cell(s, text, f.width[i], c->align == TABLE_RIGHT, i + 1 == f.n);
+            size_t at = (line - 1) * t->n_columns + (size_t)f.shown[i];
+            struct cell cell = {
+                line ? t->cells[at] : c->name, f.width[i], c->align == TABLE_RIGHT, i + 1 == f.n};
+            put_cell(s, &cell, style->ellipsis ? style->ellipsis : "…");
             str_add(s, i + 1 < f.n ? "  " : "");
         }
         str_add(s, off);

@@ -9,6 +9,7 @@
 
 struct str;
 
+enum { TABLE_LEAST = 8 };
 enum table_align { TABLE_LEFT, TABLE_RIGHT };
 
 struct table_column {
@@ -16,6 +17,7 @@ struct table_column {
     enum table_align align;
     int drop;        /* 0: always shown; else dropped when too wide, the highest number first */
     bool is_elastic; /* may be cut with an ellipsis on a terminal */
+    int least;       /* columns an elastic one keeps; 0: TABLE_LEAST */
     bool is_extra;   /* only when --columns names it */
 };
 
@@ -39,6 +41,7 @@ struct table_style {
     bool is_plain;
     bool has_header;
     const char *header_on, *header_off;
+    const char *ellipsis; /* one column wide; NULL: "…" */
 };
 void table_print(const struct table *t, const struct table_style *style, struct str *s);
 

@@ -19,8 +19,17 @@ EMBED(gpus_csv);
 
 enum { NAME_MAX_CHARS = 96 };
 
-static struct csv table; /* read once, kept for the life of the program */
+/* Names compare without case, spaces, dashes and the words every seller puts in front. */
+struct name {
+    char normal[NAME_MAX_CHARS];
+    size_t gpu; /* index */
+};
+
+/* Read once, kept for the life of the program. */
+static struct csv table;
 static struct gpu *gpus;
+static struct name *names; /* ids and aliases, sorted */
+static size_t n_names, names_cap;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static int word_index(const char *word, const char *const *words, int n)
@@ -63,26 +72,6 @@ static struct gpu read_row(size_t row)
     return g;
 }
 
-static void load(void)
-{
-    facts_parse(&table, embed_gpus_csv, embed_gpus_csv_len);
-    gpus = base_calloc(table.rows, sizeof(*gpus));
-    for (size_t i = 0; i < table.rows; i++)
-        gpus[i] = read_row(i);
-}
-
-size_t gpu_count(void)
-{
-    pthread_once(&once, load);
-    return table.rows;
-}
-
-const struct gpu *gpu_at(size_t i)
-{
-    return i < gpu_count() ? &gpus[i] : NULL;
-}
-
-/* Names compare without case, spaces, dashes and the words every seller puts in front. */
 static void normalise(char out[NAME_MAX_CHARS], const char *name, size_t len)
 {
     static const char *const NOISE[] = {"nvidia", "amd", "geforce", "tesla", "instinct", "quadro"};
@@ -99,28 +88,61 @@ static void normalise(char out[NAME_MAX_CHARS], const char *name, size_t len)
     }
 }
 
-static bool is_called(const struct gpu *g, const char *normal)
+static void add_name(size_t gpu, const char *text, size_t len)
 {
-    char own[NAME_MAX_CHARS];
-    normalise(own, g->id, strlen(g->id));
-    if (strcmp(own, normal) == 0)
-        return true;
-    for (const char *p = g->aliases; *p;) {
-        size_t len = strcspn(p, ";");
-        normalise(own, p, len);
-        if (strcmp(own, normal) == 0)
-            return true;
-        p += len + (p[len] == ';');
-    }
-    return false;
+    BASE_GROW(names, names_cap, n_names + 1);
+    normalise(names[n_names].normal, text, len);
+    names[n_names++].gpu = gpu;
 }
 
+/* By name; a name that several models have belongs to the first of them. */
+static int compare_names(const void *pa, const void *pb)
+{
+    const struct name *a = pa, *b = pb;
+    int c = strcmp(a->normal, b->normal);
+    return c ? c : a->gpu < b->gpu ? -1 : a->gpu > b->gpu;
+}
+
+static void load(void)
+{
+    facts_parse(&table, embed_gpus_csv, embed_gpus_csv_len);
+    gpus = base_calloc(table.rows, sizeof(*gpus));
+    for (size_t i = 0; i < table.rows; i++) {
+        gpus[i] = read_row(i);
+        add_name(i, gpus[i].id, strlen(gpus[i].id));
+        for (const char *p = gpus[i].aliases; *p;) {
+            size_t len = strcspn(p, ";");
+            add_name(i, p, len);
+            p += len + (p[len] == ';');
+        }
+    }
+    qsort(names, n_names, sizeof(*names), compare_names);
+}
+
+size_t gpu_count(void)
+{
+    pthread_once(&once, load);
+    return table.rows;
+}
+
+const struct gpu *gpu_at(size_t i)
+{
+    return i < gpu_count() ? &gpus[i] : NULL;
+}
+
+/* The first model of exactly this normalised name. */
 static const struct gpu *find_exact(const char *normal)
 {
-    for (size_t i = 0; *normal && i < gpu_count(); i++)
-        if (is_called(&gpus[i], normal))
-            return &gpus[i];
-    return NULL;
+    size_t low = 0, high = gpu_count() ? n_names : 0;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (strcmp(names[middle].normal, normal) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool is_found = *normal && low < n_names && strcmp(names[low].normal, normal) == 0;
+    return is_found ? &gpus[names[low].gpu] : NULL;
 }
 
 /* Blank a size such as "80GB" or "80 GB" out of a name; its bytes, 0 when there is none. */

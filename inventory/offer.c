@@ -339,9 +339,9 @@ bool offer_market_parse(const char *text, enum offer_market *out)
         const char *name;
         enum offer_market market;
     } NAMES[] = {{"on-demand", MARKET_ON_DEMAND}, {"ondemand", MARKET_ON_DEMAND},
-        {"on_demand", MARKET_ON_DEMAND}, {"spot", MARKET_SPOT}, {"preemptible", MARKET_SPOT},
-        {"interruptible", MARKET_SPOT}, {"bid", MARKET_SPOT}, {"reserved", MARKET_RESERVED},
-        {"owned", MARKET_OWNED}, {"own", MARKET_OWNED}};
+        {"demand", MARKET_ON_DEMAND}, {"on_demand", MARKET_ON_DEMAND}, {"spot", MARKET_SPOT},
+        {"preemptible", MARKET_SPOT}, {"interruptible", MARKET_SPOT}, {"bid", MARKET_SPOT},
+        {"reserved", MARKET_RESERVED}, {"owned", MARKET_OWNED}, {"own", MARKET_OWNED}};
     for (size_t i = 0; i < BASE_COUNT(NAMES); i++)
         if (strcasecmp(text, NAMES[i].name) == 0) {
             *out = NAMES[i].market;
