@@ -280,6 +280,99 @@ static void a_checkpoint_holds_twelve_bytes_per_parameter(void **state)
     assert_int_equal(x.checkpoint_bytes, 12 * 124439808LL);
 }
 
+/* Published runs (named by id and source), none by the bundled engine: its prior must hold them in
+ * its 90 % band. */
+static const struct {
+    const char *source, *gpu;
+    double bf16, fp32, measured, memory, link, inter_gbps_per_gpu;
+    int64_t nodes;
+    struct model model;
+    enum strategy_kind kind;
+    enum recompute recompute;
+    int64_t seq, micro_batch;
+    double tokens_per_s_per_gpu;
+} published[] = {
+    {"nv-dgxc-053: MaxText, Llama-2-70B, 64 H100 (NVIDIA/dgxc-benchmarking)", "h100-sxm", 989e12,
+        67e12, 794.5e12, 3350e9, 450e9, 400, 8,
+        {.family = MODEL_LLAMA,
+            .layers = 80,
+            .width = 8192,
+            .heads = 64,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .ffn = 28672,
+            .vocab = 32000},
+        STRATEGY_ZERO3, RECOMPUTE_NONE, 4096, 2, 1170.5},
+    {"fms-021: FSDP1 compiled, Llama-2-34B shape, 128 A100 (fms-fsdp README)", "a100-80-sxm",
+        312e12, 19.5e12, 271.2e12, 2000e9, 300e9, 50, 16,
+        {.family = MODEL_LLAMA,
+            .layers = 48,
+            .width = 8192,
+            .heads = 64,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .ffn = 22016,
+            .vocab = 32000},
+        STRATEGY_ZERO3, RECOMPUTE_SELECTIVE, 4096, 2, 820},
+    {"bekman-013: DeepSpeed, Llama-3-8B, 8 H200 (stas00/ml-engineering)", "h200-sxm", 989e12, 67e12,
+        794.5e12, 4800e9, 450e9, 400, 1,
+        {.family = MODEL_LLAMA,
+            .layers = 32,
+            .width = 4096,
+            .heads = 32,
+            .kv_heads = 8,
+            .head_dim = 128,
+            .ffn = 14336,
+            .vocab = 128256},
+        STRATEGY_ZERO2, RECOMPUTE_NONE, 8192, 1, 8439.5},
+    {"mpt-001: Composer FSDP1, MPT-70B, 512 H100 (mosaicml/llm-foundry)", "h100-sxm", 989e12, 67e12,
+        794.5e12, 3350e9, 450e9, 400, 64,
+        {.family = MODEL_GPT2,
+            .layers = 80,
+            .width = 8192,
+            .heads = 64,
+            .kv_heads = 64,
+            .head_dim = 128,
+            .ffn = 32768,
+            .vocab = 50368,
+            .is_tied = true},
+        STRATEGY_ZERO3, RECOMPUTE_FULL, 2048, 8, 1007},
+};
+
+static void the_band_of_the_prior_holds_published_runs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BASE_COUNT(published); i++) {
+        struct err e = ERR_INIT;
+        struct hardware hw = h100(published[i].nodes).hw;
+        snprintf(hw.gpu, sizeof hw.gpu, "%s", published[i].gpu);
+        hw.peak_flops[PRECISION_BF16] = published[i].bf16;
+        hw.peak_flops[PRECISION_FP32] = published[i].fp32;
+        hw.measured_flops = published[i].measured;
+        hw.memory_bytes_per_s = published[i].memory;
+        hw.link_bytes_per_s = published[i].link;
+        hw.fabric_bytes_per_s = published[i].inter_gbps_per_gpu * 8 * 1e9 / 8;
+        struct machine mc;
+        assert_int_equal(machine_make(&mc, rates, &hw, "berth", &e), RC_OK);
+        struct model m = published[i].model;
+        m.max_positions = published[i].seq;
+        m.norm_eps = 1e-5;
+        m.rope_theta = 1e4;
+        struct strategy s = strategy_default(published[i].kind, 8 * published[i].nodes, 8);
+        s.seq = published[i].seq;
+        s.micro_batch = published[i].micro_batch;
+        s.recompute = published[i].recompute;
+        struct estimate x;
+        if (estimate_quick(&x, &m, &s, &mc, &e))
+            fail_msg("%s: %s", published[i].source, e.msg);
+        double step = (double)(published[i].seq * published[i].micro_batch) /
+                      published[i].tokens_per_s_per_gpu;
+        if (step < x.step_low_s || step > x.step_high_s)
+            fail_msg("%s: %.2f s measured, %.2f to %.2f predicted", published[i].source, step,
+                x.step_low_s, x.step_high_s);
+    }
+}
+
 static void survives_a_million_ranks(void **state)
 {
     (void)state;
@@ -308,6 +401,7 @@ int test_estimate(void)
         cmocka_unit_test(counts_model_flops_as_llm_foundry_does),
         cmocka_unit_test(published_runs_lie_inside_the_band_of_the_prior),
         cmocka_unit_test(a_checkpoint_holds_twelve_bytes_per_parameter),
+        cmocka_unit_test(the_band_of_the_prior_holds_published_runs),
         cmocka_unit_test(survives_a_million_ranks),
     };
     return cmocka_run_group_tests_name("estimate", tests, setup, teardown);

@@ -51,9 +51,9 @@ static void assert_near(double got, double want, double tolerance)
         fail_msg("%g is not within %g of %g", got, tolerance, want);
 }
 
-/* stas00/ml-engineering: best plain matrix product on H100 SXM 794.5 TFLOP/s, measured alone. In a
- * training step power limits and varied shapes leave well over half of it. */
-static void large_products_run_below_the_best_anybody_measured(void **state)
+/* stas00/ml-engineering: best plain matrix product on H100 SXM 794.5 TFLOP/s; in a training step,
+ * with its shapes and clocks, products reach about two thirds of that. */
+static void large_products_stay_below_the_best_anybody_measured(void **state)
 {
     (void)state;
     struct rates *r = builtin();
@@ -61,7 +61,7 @@ static void large_products_run_below_the_best_anybody_measured(void **state)
     struct machine m = make(r, &hw);
     double s = machine_matmul_s(&m, PRECISION_BF16, 16384, 16384, 16384);
     double flops = 2 * pow(16384, 3) / s;
-    assert_true(flops < 794.5e12 && flops > 0.55 * 794.5e12);
+    assert_true(flops < 794.5e12 && flops > 0.6 * 794.5e12);
     rates_free(r);
 }
 
@@ -214,7 +214,7 @@ static void refuses_hardware_it_knows_too_little_about(void **state)
 int test_rates(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_products_run_below_the_best_anybody_measured),
+        cmocka_unit_test(large_products_stay_below_the_best_anybody_measured),
         cmocka_unit_test(thin_products_are_bound_by_memory),
         cmocka_unit_test(gathers_inside_a_node_reach_the_measured_bus_bandwidth),
         cmocka_unit_test(gathers_between_nodes_use_all_nics_of_a_node),
