@@ -1,0 +1,65 @@
+/* A run on the user's machine: $STATE/runs/ID/ with run.json, which says everything needed to find
+ * the run on its nodes again. Written before each act, so that any later command can pick up. */
+#ifndef LAUNCHER_RUN_DIR_H
+#define LAUNCHER_RUN_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "run/names.h"
+#include "run/record.h"
+
+struct json;
+
+/* Where one node's part lies. All strings owned. */
+struct run_node {
+    char *host;    /* label of the host in hosts.json, same order */
+    char *address; /* where the other nodes reach it */
+    char *workdir; /* absolute; NULL before preflight */
+    char *engine;  /* absolute path of berth-engine there */
+    char *dir;     /* absolute run folder of the node */
+    int64_t node;  /* number in folder names */
+    int64_t ranks;
+};
+
+struct run_info {
+    char id[RUN_ID_TEXT];
+    char *path; /* folder on this machine; not in the document */
+    enum run_state state;
+    int64_t attempt;
+    double created_wall_s, launched_wall_s, ended_wall_s; /* 0: not yet */
+    char *reason;                                         /* why it was cancelled; NULL */
+    struct record_failure failure;
+    bool has_failure;
+    int64_t steps;
+    char *model;                /* for lists */
+    int64_t micro_usd_per_hour; /* all nodes; 0: unknown or free */
+    double rented_since_wall_s; /* 0: since launch */
+    double predicted_step_s, predicted_tokens_per_s, predicted_mfu; /* NaN: unknown */
+    int64_t predicted_bytes;                   /* memory of a rank, -1: unknown */
+    char *identity, *known_hosts, *ssh_config; /* how to connect; NULL: not said */
+    struct run_node *nodes;
+    size_t node_count;
+    int64_t next_node;   /* number for the next new host */
+    struct json *spec;   /* run-spec/1 without what differs between nodes; resume starts from it */
+    struct json *status; /* last status of the coordinator; NULL */
+};
+
+void run_info_init(struct run_info *r);
+void run_info_release(struct run_info *r);
+void run_info_set_nodes(struct run_info *r, size_t count); /* empty ones in place of the old */
+
+/* Make the folder of a new run (state "planned"), and `latest`. Sets id and path. */
+enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e);
+/* Write run.json. */
+enum rc run_dir_save(const struct run_info *r, struct err *e);
+/* "latest", an id, or an ending of one that only one run has. RC_NOT_FOUND with what there is. */
+enum rc run_dir_open(struct run_info *out, const char *name, struct err *e);
+/* Ids of all runs, newest first. The caller frees each and the array. */
+enum rc run_dir_list(char ***ids, size_t *count, struct err *e);
+/* Path of a file in the run's folder; the caller frees it. */
+char *run_dir_file(const struct run_info *r, const char *name);
+
+#endif

@@ -1,0 +1,145 @@
+#include "launcher/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "launcher/fan.h"
+#include "launcher/script.h"
+
+enum { CHECK_TIMEOUT_S = 600 };
+
+/* Prints the SHA-256 of "$1" as 64 digits. */
+static const char HASH_FUNCTION[] =
+    "hash() {\n"
+    "  if command -v sha256sum >/dev/null 2>&1; then sha256sum \"$1\" </dev/null | cut -c1-64\n"
+    "  elif command -v shasum >/dev/null 2>&1; then shasum -a 256 \"$1\" </dev/null | cut -c1-64\n"
+    "  else openssl dgst -sha256 -r \"$1\" </dev/null | cut -c1-64; fi\n"
+    "}\n";
+
+enum rc stage_file_init(struct stage_file *f, const char *local, unsigned mode, struct err *e)
+{
+    *f = (struct stage_file){.local = local, .bytes = file_size(local), .mode = mode};
+    if (f->bytes < 0)
+        return err_set(e, RC_NOT_FOUND, "cannot open '%s'", local);
+    return hash_sha256_file(local, f->sha256, e);
+}
+
+struct staging {
+    struct fan *fan;
+    const struct stage_file *file;
+    const char *const *targets;
+    char **temps; /* NULL: the host has the file */
+    struct put *puts;
+    void (*tick)(void *ctx, const struct stage_progress *p);
+    void *ctx;
+    struct stage_progress progress;
+};
+
+/* Which hosts lack the file? Makes the folder on those. */
+static enum rc look(struct staging *s, const char *nonce, struct err *e)
+{
+    struct script *scripts = scripts_new(s->fan->count);
+    for (size_t i = 0; i < s->fan->count; i++) {
+        struct str *t = &scripts[i].text;
+        script_set(t, "target", s->targets[i]);
+        script_set(t, "want", s->file->sha256);
+        str_add(t, HASH_FUNCTION);
+        str_addf(t,
+            "umask 077\n"
+            "if [ -f \"$target\" ] && [ \"$(hash \"$target\")\" = \"$want\" ]; then\n"
+            "  chmod %o \"$target\"; echo have=yes\n"
+            "else mkdir -p \"${target%%/*}\"; fi\n",
+            s->file->mode);
+    }
+    enum rc rc = scripts_run(s->fan, "looking for staged files", scripts, CHECK_TIMEOUT_S, e);
+    for (size_t i = 0; !rc && i < s->fan->count; i++) {
+        char *have = script_value(&scripts[i].out, "have");
+        if (!have && scripts[i].status != 0)
+            rc = err_set(e, RC_NODE, "host '%s': cannot make the folder for '%s'",
+                s->fan->v[i].label, s->targets[i]);
+        if (!have) {
+            s->temps[i] = base_printf("%s.%.12s-%zu", s->targets[i], nonce, i);
+            s->progress.total_bytes += s->file->bytes;
+        }
+        free(have);
+    }
+    scripts_free(scripts, s->fan->count);
+    return rc;
+}
+
+static enum progress step_put(void *ctx, size_t i, struct err *e)
+{
+    struct staging *s = ctx;
+    struct transport *t = s->fan->v[i].t;
+    if (!s->temps[i])
+        return PROGRESS_DONE;
+    s->puts[i].local = s->file->local;
+    s->puts[i].remote = s->temps[i];
+    s->puts[i].mode = s->file->mode;
+    int64_t before = s->puts[i].sent_bytes;
+    enum progress p = t->ops->put(t, &s->puts[i], e);
+    s->progress.sent_bytes += s->puts[i].sent_bytes - before;
+    if (s->tick)
+        s->tick(s->ctx, &s->progress);
+    return p;
+}
+
+/* Verify what arrived and give it its name; or take it away again. */
+static enum rc settle(struct staging *s, bool is_complete, struct err *e)
+{
+    struct script *scripts = scripts_new(s->fan->count);
+    for (size_t i = 0; i < s->fan->count; i++) {
+        struct str *t = &scripts[i].text;
+        if (!s->temps[i])
+            continue;
+        script_set(t, "target", s->targets[i]);
+        script_set(t, "temp", s->temps[i]);
+        script_set(t, "want", is_complete ? s->file->sha256 : "");
+        str_add(t, HASH_FUNCTION);
+        str_addf(t,
+            "chmod %o \"$temp\" 2>/dev/null\n"
+            "if [ \"$(hash \"$temp\" 2>/dev/null)\" = \"$want\" ] && mv -f \"$temp\" \"$target\"; "
+            "then\n"
+            "  echo good=yes\n"
+            "else rm -f \"$temp\"; fi\n",
+            s->file->mode);
+    }
+    enum rc rc = scripts_run(s->fan, "verifying what was sent", scripts, CHECK_TIMEOUT_S, e);
+    for (size_t i = 0; is_complete && !rc && i < s->fan->count; i++) {
+        char *good = s->temps[i] ? script_value(&scripts[i].out, "good") : base_strdup("");
+        if (!good)
+            rc = err_set(e, RC_NODE, "host '%s': '%s' did not arrive as it was sent (disk full?)",
+                s->fan->v[i].label, s->targets[i]);
+        free(good);
+    }
+    scripts_free(scripts, s->fan->count);
+    return rc;
+}
+
+enum rc stage_run(struct fan *fan, const struct stage_file *f, const char *const *targets,
+    void (*tick)(void *ctx, const struct stage_progress *p), void *ctx, struct err *e)
+{
+    struct staging s = {.fan = fan, .file = f, .targets = targets, .tick = tick, .ctx = ctx};
+    unsigned char bytes[6];
+    char nonce[13];
+    enum rc rc = hash_random(bytes, sizeof(bytes), e);
+    if (rc)
+        return rc;
+    hash_hex(bytes, sizeof(bytes), nonce);
+    s.temps = base_calloc(fan->count, sizeof(*s.temps));
+    s.puts = base_calloc(fan->count, sizeof(*s.puts));
+    rc = look(&s, nonce, e);
+    if (!rc && s.progress.total_bytes) {
+        rc = fan_run(fan, "sending files", step_put, &s, 0, e);
+        struct err ignored = ERR_INIT;
+        enum rc settled = settle(&s, !rc, rc ? &ignored : e);
+        rc = rc ? rc : settled;
+    }
+    for (size_t i = 0; i < fan->count; i++)
+        free(s.temps[i]);
+    free(s.temps);
+    free(s.puts);
+    return rc;
+}
