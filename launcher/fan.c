@@ -145,8 +145,10 @@ enum rc fan_run(
         start_jobs(&l);
     }
     for (size_t i = 0; rc && i < f->count; i++)
-        if (l.state[i] == JOB_GOING)
+        if (l.state[i] == JOB_GOING) {
             f->v[i].t->ops->drop(f->v[i].t);
+            err_set(&f->v[i].err, rc, "interrupted");
+        }
     free(l.state);
     free(l.deadline_s);
     free(l.fds);

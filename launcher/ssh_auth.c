@@ -152,6 +152,7 @@ static enum progress step_offer(struct ssh *s, struct err *e)
             return PROGRESS_WAIT;
         if (r == 0) { /* never call userauth again on this session: it would not return */
             s->stage = SSH_READY;
+            s->tries = 0;
             return PROGRESS_DONE;
         }
         if (r == LIBSSH2_ERROR_SOCKET_DISCONNECT || r == LIBSSH2_ERROR_SOCKET_RECV)

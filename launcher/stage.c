@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -17,6 +18,29 @@ static const char HASH_FUNCTION[] =
     "  elif command -v shasum >/dev/null 2>&1; then shasum -a 256 \"$1\" </dev/null | cut -c1-64\n"
     "  else openssl dgst -sha256 -r \"$1\" </dev/null | cut -c1-64; fi\n"
     "}\n";
+
+enum rc stage_find_engine(char **out, struct err *e)
+{
+    char self[4096];
+    const char *libexec = getenv("BERTH_LIBEXEC");
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = '\0';
+    char *const places[] = {libexec && *libexec ? path_join(libexec, "berth-engine") : NULL,
+        path_join(self, "berth-engine"), path_join(self, "../libexec/berth/berth-engine")};
+    *out = NULL;
+    for (size_t i = 0; i < BASE_COUNT(places); i++) {
+        if (!*out && places[i] && access(places[i], X_OK) == 0)
+            *out = places[i];
+        else
+            free(places[i]);
+    }
+    if (*out)
+        return RC_OK;
+    return err_set(e, RC_NOT_FOUND, "berth-engine is not beside this program; set BERTH_LIBEXEC");
+}
 
 enum rc stage_file_init(struct stage_file *f, const char *local, unsigned mode, struct err *e)
 {

@@ -23,6 +23,10 @@ struct stage_progress {
     int64_t sent_bytes, total_bytes; /* over all hosts that need it */
 };
 
+/* berth-engine of this installation: below BERTH_LIBEXEC, beside this program, or in
+ * ../libexec/berth from there. The caller frees *out. */
+enum rc stage_find_engine(char **out, struct err *e);
+
 /* Hash a local file. */
 enum rc stage_file_init(struct stage_file *f, const char *local, unsigned mode, struct err *e);
 

@@ -1,0 +1,343 @@
+#include "launcher/client.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "launcher/client_private.h"
+#include "run/spec.h"
+
+enum { ASK_TIMEOUT_S = 30, STOP_SLACK_S = 30 };
+
+/* --- opening --- */
+
+static enum rc load_hosts(struct client *c, struct err *e)
+{
+    struct json *v = NULL;
+    char *path = run_dir_file(&c->info, RUN_USER_HOSTS);
+    enum rc rc = json_read(&v, path, HOSTS_FILE_MAX_BYTES, e);
+    if (!rc)
+        rc = hosts_from_json(&c->hosts, v, path, e);
+    if (!rc && c->hosts.count != c->info.node_count)
+        rc = err_set(e, RC_INVALID, "'%s' does not list the hosts of run.json", path);
+    json_free(v);
+    free(path);
+    return rc;
+}
+
+enum rc client_open(
+    struct client **out, const char *run, const struct session_options *connect, struct err *e)
+{
+    struct client *c = base_calloc(1, sizeof(*c));
+    *out = NULL;
+    enum rc rc = run_dir_open(&c->info, run, e);
+    if (!rc)
+        rc = load_hosts(c, e);
+    if (rc) {
+        client_close(c);
+        return rc;
+    }
+    c->connect = *connect;
+    c->known = run_dir_file(&c->info, RUN_USER_KNOWN_HOSTS);
+    c->connect.run_known_hosts = c->known;
+    if (!c->connect.identity)
+        c->connect.identity = c->info.identity;
+    if (!c->connect.known_hosts)
+        c->connect.known_hosts = c->info.known_hosts;
+    if (!c->connect.ssh_config)
+        c->connect.ssh_config = c->info.ssh_config;
+    c->nodes = base_calloc(c->info.node_count, sizeof(*c->nodes));
+    for (size_t i = 0; i < c->info.node_count; i++)
+        c->nodes[i] = (struct talk_node){c->info.nodes[i].engine, c->info.nodes[i].dir};
+    *out = c;
+    return RC_OK;
+}
+
+void client_close(struct client *c)
+{
+    if (!c)
+        return;
+    session_close(c->session);
+    hosts_release(&c->hosts);
+    run_info_release(&c->info);
+    free(c->nodes);
+    free(c->known);
+    free(c);
+}
+
+struct run_info *client_info(struct client *c)
+{
+    return &c->info;
+}
+
+enum rc client_connect(struct client *c, struct err *e)
+{
+    for (size_t i = 0; i < c->info.node_count; i++)
+        if (!c->info.nodes[i].engine || !c->info.nodes[i].dir)
+            return err_set(e, RC_INVALID, "run %s never got as far as its nodes", c->info.id);
+    if (c->session)
+        return RC_OK;
+    return session_open(&c->session, &c->hosts, &c->connect, true, e);
+}
+
+/* --- what the run says of itself --- */
+
+static char *dup_safe(const char *s)
+{
+    return s ? text_safe(s) : NULL;
+}
+
+enum rc client_note(struct client *c, const struct json *status, struct err *e)
+{
+    struct run_info *r = &c->info;
+    enum run_state state = run_state_parse(json_str(status, "state", ""));
+    if (run_state_is_final(r->state) && !run_state_is_final(state))
+        return RC_OK; /* the end is written once and wins */
+    r->state = state;
+    free(r->reason);
+    r->reason = dup_safe(json_str(status, "reason", NULL));
+    r->has_failure = json_get(status, "failure") != NULL;
+    record_failure_from_json(&r->failure, json_get(status, "failure"));
+    double ended_s = clock_parse_rfc3339(json_str(status, "ended_at", ""));
+    if (run_state_is_final(state))
+        r->ended_wall_s = ended_s > 0 ? ended_s : clock_wall_s();
+    json_free(r->status);
+    r->status = json_clone(status);
+    return run_dir_save(r, e);
+}
+
+/* An answer of the coordinator settles it; without one, a member that knows the end does. */
+static const struct json *best_answer(struct json *const *answers, size_t count)
+{
+    if (answers[0] && json_bool(answers[0], "is_alive", false))
+        return answers[0];
+    for (size_t i = 0; i < count; i++)
+        if (answers[i] && run_state_is_final(run_state_parse(json_str(answers[i], "state", ""))))
+            return answers[i];
+    return answers[0];
+}
+
+static void describe_silence(const struct client *c, struct str *why)
+{
+    const struct fan *fan = session_fan(c->session);
+    for (size_t i = 0; i < fan->count; i++)
+        if (fan->v[i].err.code)
+            str_addf(
+                why, "%shost '%s': %s", why->len ? "; " : "", fan->v[i].label, fan->v[i].err.msg);
+}
+
+static struct json *request_of(const char *type)
+{
+    return msg_new(type);
+}
+
+enum rc client_refresh(struct client *c, struct str *why, struct err *e)
+{
+    struct run_info *r = &c->info;
+    if (run_state_is_final(r->state) || r->state == RUN_PLANNED)
+        return RC_OK;
+    enum rc rc = client_connect(c, e);
+    if (rc)
+        return rc;
+    struct json **answers = base_calloc(r->node_count, sizeof(*answers));
+    struct json *request = request_of("status");
+    struct err asked = ERR_INIT;
+    rc = talk_ask_all(session_fan(c->session), c->nodes, "asking for the state", request, answers,
+        ASK_TIMEOUT_S, &asked);
+    const struct json *best = best_answer(answers, r->node_count);
+    if (rc == RC_INTERRUPTED) {
+        *e = asked;
+    } else if (best) {
+        rc = client_note(c, best, e);
+    } else {
+        describe_silence(c, why);
+        r->state = RUN_UNKNOWN;
+        rc = RC_OK;
+    }
+    for (size_t i = 0; i < r->node_count; i++)
+        json_free(answers[i]);
+    free(answers);
+    json_free(request);
+    return rc;
+}
+
+enum rc client_outcome(const struct run_info *r, struct err *e)
+{
+    switch (r->state) {
+    case RUN_FINISHED:
+        return RC_OK;
+    case RUN_FAILED:
+        return err_set(e, RC_RUN_FAILED, "run %s failed: %s", r->id,
+            r->has_failure ? r->failure.message : "nobody said why");
+    case RUN_CANCELLED:
+        return err_set(e, RC_CANCELLED, "run %s was cancelled: %s", r->id,
+            r->reason ? r->reason : "nobody said why");
+    default:
+        return err_set(
+            e, RC_NOT_FINISHED, "run %s is not finished (%s)", r->id, run_state_name(r->state));
+    }
+}
+
+int64_t client_cost_micro_usd(const struct run_info *r, double now_wall_s)
+{
+    double since_s = r->rented_since_wall_s > 0 ? r->rented_since_wall_s : r->launched_wall_s;
+    double until_s = r->ended_wall_s > 0 ? r->ended_wall_s : now_wall_s;
+    if (!r->micro_usd_per_hour)
+        return -1;
+    if (!(since_s > 0) || until_s < since_s)
+        return 0;
+    return (int64_t)((until_s - since_s) / 3600 * (double)r->micro_usd_per_hour);
+}
+
+/* --- stopping --- */
+
+/* Send stop to the coordinator; where it cannot be asked, to everybody. */
+static enum rc send_stop(struct client *c, double grace_s, struct err *e)
+{
+    struct fan *fan = session_fan(c->session);
+    struct json **answers = base_calloc(fan->count, sizeof(*answers));
+    struct json **requests = base_calloc(fan->count, sizeof(*requests));
+    struct json *request = request_of("stop");
+    json_add_num(request, "grace_s", grace_s);
+    requests[0] = request;
+    enum rc rc =
+        talk_ask(fan, c->nodes, "asking the run to stop", requests, answers, ASK_TIMEOUT_S, e);
+    if (rc != RC_INTERRUPTED && !answers[0]) {
+        for (size_t i = 1; i < fan->count; i++)
+            requests[i] = request;
+        rc = talk_ask(fan, c->nodes, "asking the run to stop", requests, answers, ASK_TIMEOUT_S, e);
+    }
+    for (size_t i = 0; i < fan->count; i++)
+        json_free(answers[i]);
+    free(answers);
+    free(requests);
+    json_free(request);
+    return rc == RC_INTERRUPTED ? rc : RC_OK;
+}
+
+static void report_left(
+    const struct client *c, size_t i, const struct json *answer, struct str *out)
+{
+    const struct fan_host *h = &session_fan(c->session)->v[i];
+    const struct run_node *n = &c->info.nodes[i];
+    if (answer) {
+        const struct json *left = json_get(answer, "left");
+        str_addf(out, "host '%s': still there:", n->host);
+        for (size_t k = 0; k < json_len(left); k++)
+            str_addf(out, " %lld", (long long)json_int(json_at(left, k), "pid", 0));
+        str_add(out, "\n");
+        return;
+    }
+    struct talk_node node = {n->engine, n->dir};
+    char *command = talk_command(&node);
+    str_addf(out,
+        "host '%s' may still be running it (%s); there: printf "
+        "'{\"type\":\"hello\",\"protocol\":\"agent/1\"}\\n"
+        "{\"type\":\"verify-gone\",\"kill\":true}\\n' | %s\n",
+        n->host, h->err.code ? h->err.msg : "no answer", command);
+    free(command);
+}
+
+/* Prove it. Whatever is left behind the grace time is killed. */
+static enum rc verify_gone(struct client *c, double wait_s, struct str *report, struct err *e)
+{
+    struct fan *fan = session_fan(c->session);
+    struct json **answers = base_calloc(fan->count, sizeof(*answers));
+    struct json *request = request_of("verify-gone");
+    struct err ignored = ERR_INIT;
+    size_t bad = 0;
+    json_add_num(request, "wait_s", wait_s);
+    json_add_bool(request, "kill", true);
+    enum rc rc = talk_ask_all(fan, c->nodes, "verifying that nothing is left", request, answers,
+        wait_s + STOP_SLACK_S, &ignored);
+    for (size_t i = 0; i < fan->count; i++) {
+        if (!answers[i] || !json_bool(answers[i], "is_gone", false)) {
+            report_left(c, i, answers[i], report);
+            bad++;
+        }
+        json_free(answers[i]);
+    }
+    free(answers);
+    json_free(request);
+    if (rc == RC_INTERRUPTED)
+        return err_set(
+            e, RC_INTERRUPTED, "interrupted before it was proven that run %s is gone", c->info.id);
+    if (bad)
+        return err_set(e, RC_NODE, "run %s could not be proven to be gone on %zu of %zu hosts",
+            c->info.id, bad, fan->count);
+    return RC_OK;
+}
+
+/* The nodes are quiet, but nobody told how it ended: the agents were dead already. */
+static enum rc note_gone(struct client *c, struct err *e)
+{
+    struct run_info *r = &c->info;
+    struct str why = STR_INIT;
+    if (!run_state_is_final(r->state))
+        client_refresh(c, &why, NULL);
+    str_release(&why);
+    if (!run_state_is_final(r->state)) {
+        r->state = RUN_CANCELLED;
+        free(r->reason);
+        r->reason = base_strdup("it was stopped");
+        r->ended_wall_s = clock_wall_s();
+    }
+    return run_dir_save(r, e);
+}
+
+enum rc client_stop(struct client *c, double grace_s, struct str *report, struct err *e)
+{
+    enum rc rc = client_connect(c, e);
+    if (rc)
+        return rc;
+    if (!run_state_is_final(c->info.state))
+        rc = send_stop(c, grace_s, e);
+    if (rc)
+        return rc;
+    /* the agents kill what overstays the grace; this waits a little longer than they do */
+    rc = verify_gone(c, grace_s + 10, report, e);
+    if (rc)
+        return rc;
+    return note_gone(c, e);
+}
+
+enum rc client_checkpoint(struct client *c, struct err *e)
+{
+    enum rc rc = client_connect(c, e);
+    if (rc)
+        return rc;
+    struct fan *fan = session_fan(c->session);
+    struct json **answers = base_calloc(fan->count, sizeof(*answers));
+    struct json **requests = base_calloc(fan->count, sizeof(*requests));
+    requests[0] = request_of("checkpoint");
+    rc = talk_ask(fan, c->nodes, "asking for a checkpoint", requests, answers, ASK_TIMEOUT_S, e);
+    json_free(requests[0]);
+    json_free(answers[0]);
+    free(answers);
+    free(requests);
+    return rc;
+}
+
+/* --- cleaning --- */
+
+enum rc client_clean(struct client *c, struct err *e)
+{
+    enum rc rc = client_connect(c, e);
+    if (rc)
+        return rc;
+    struct fan *fan = session_fan(c->session);
+    struct json **answers = base_calloc(fan->count, sizeof(*answers));
+    struct json *request = request_of("purge");
+    rc = talk_ask_all(fan, c->nodes, "removing the run", request, answers, ASK_TIMEOUT_S, e);
+    for (size_t i = 0; i < fan->count; i++)
+        json_free(answers[i]);
+    free(answers);
+    json_free(request);
+    return rc;
+}

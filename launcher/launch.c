@@ -1,0 +1,541 @@
+#include "launcher/launch.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/units.h"
+#include "launcher/launch_private.h"
+
+enum { CHECKPOINT_DEFAULT_S = 600 };
+
+const char *launch_workdir(const struct launch *l, size_t i)
+{
+    if (l->hosts.v[i].dir)
+        return l->hosts.v[i].dir;
+    return l->o->remote_dir ? l->o->remote_dir : "~/" RUN_DEFAULT_WORKDIR;
+}
+
+void launch_free(struct launch *l)
+{
+    if (!l)
+        return;
+    session_close(l->session);
+    plan_file_release(&l->plan);
+    json_free(l->plan_doc);
+    free(l->plan_text);
+    hosts_release(&l->hosts);
+    run_info_release(&l->info);
+    run_spec_release(&l->spec);
+    free(l->names);
+    free(l->engine);
+    free(l->data_local);
+    free(l);
+}
+
+struct run_info *launch_info(struct launch *l)
+{
+    return &l->info;
+}
+
+/* --- the plan --- */
+
+static enum rc read_plan(struct launch *l, const char *path, struct err *e)
+{
+    struct str text;
+    str_init(&text, PLAN_FILE_MAX_BYTES);
+    enum rc rc = file_read(&text, path, PLAN_FILE_MAX_BYTES, e);
+    if (!rc) {
+        rc = json_parse(&l->plan_doc, str_text(&text), text.len, e);
+        if (!rc)
+            rc = plan_file_from_json(&l->plan, l->plan_doc, e);
+        if (rc)
+            err_in(e, "'%s'", path);
+    }
+    if (!rc && !l->plan.is_launchable)
+        rc = err_set(e, RC_INVALID, "'%s' cannot be launched: %s", path, l->plan.not_launchable);
+    if (!rc)
+        rc = plan_file_check_hash(&l->plan, e);
+    if (!rc && l->plan.offer.device == DEVICE_GPU)
+        rc = err_set(e, RC_INVALID,
+            "'%s' is for GPUs (%s), and this build of the engine runs on CPUs only", path,
+            l->plan.offer.gpu);
+    l->plan_text = str_steal(&text);
+    return rc;
+}
+
+/* --- hosts --- */
+
+static void copy_hosts(struct hosts *out, const struct hosts *in)
+{
+    struct json *v = hosts_to_json(in);
+    hosts_from_json(out, v, "host list", NULL); /* what we wrote we can read */
+    json_free(v);
+}
+
+/* As many hosts as the plan has nodes, each with room for its ranks. */
+static enum rc fit_hosts(struct launch *l, const struct hosts *hosts, struct err *e)
+{
+    int64_t per_node = l->plan.strategy.ranks_per_node;
+    int64_t nodes = (l->plan.strategy.ranks + per_node - 1) / per_node;
+    if ((int64_t)hosts->count < nodes)
+        return err_set(e, RC_INVALID, "the plan needs %lld nodes, the host list has %zu",
+            (long long)nodes, hosts->count);
+    copy_hosts(&l->hosts, hosts);
+    hosts_cut(&l->hosts, (size_t)nodes);
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        const struct host *h = &l->hosts.v[i];
+        if (h->slots && h->slots < per_node)
+            return err_set(e, RC_INVALID,
+                "the plan puts %lld ranks on host '%s', which has %lld slots", (long long)per_node,
+                h->name, (long long)h->slots);
+    }
+    return RC_OK;
+}
+
+/* Known hosts keep their node number, new ones get the next. */
+static void number_nodes(struct launch *l)
+{
+    struct run_info *r = &l->info;
+    struct run_node *old = r->nodes;
+    size_t old_count = r->node_count;
+    r->nodes = NULL;
+    r->node_count = 0;
+    run_info_set_nodes(r, l->hosts.count);
+    l->names = base_calloc(l->hosts.count, sizeof(*l->names));
+    int64_t left = l->plan.strategy.ranks, per_node = l->plan.strategy.ranks_per_node;
+    for (size_t i = 0; i < r->node_count; i++) {
+        struct run_node *n = &r->nodes[i];
+        n->host = host_label(&l->hosts.v[i]);
+        n->ranks = left < per_node ? left : per_node;
+        left -= n->ranks;
+        n->node = -1;
+        for (size_t k = 0; k < old_count; k++)
+            if (strcmp(old[k].host, n->host) == 0)
+                n->node = old[k].node;
+        if (n->node < 0)
+            n->node = r->next_node++;
+        l->names[i] = n->host;
+    }
+    struct run_info gone = {.nodes = old, .node_count = old_count};
+    run_info_set_nodes(&gone, 0);
+    free(gone.nodes);
+}
+
+static void price_hosts(struct launch *l)
+{
+    const struct offer *o = &l->plan.offer;
+    l->micro_usd_per_hour = 0;
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        int64_t price = l->hosts.v[i].micro_usd_per_hour;
+        if (price < 0)
+            price = o->price_usd_micro_per_hour;
+        if (price < 0) {
+            l->micro_usd_per_hour = -1;
+            return;
+        }
+        l->micro_usd_per_hour += price;
+    }
+}
+
+/* --- the spec --- */
+
+static enum rc set_env(struct launch *l, struct err *e)
+{
+    for (size_t i = 0; i < l->o->env_count; i++) {
+        const char *text = l->o->env[i], *eq = strchr(text, '=');
+        if (!eq || eq == text)
+            return err_set(e, RC_USAGE, "--env '%s' is not NAME=VALUE", text);
+        char *name = base_strndup(text, (size_t)(eq - text));
+        json_add_str(l->spec.env, name, eq + 1);
+        free(name);
+    }
+    return RC_OK;
+}
+
+static enum rc set_data(struct launch *l, const char *data, struct err *e)
+{
+    free(l->spec.data.path);
+    free(l->data_local);
+    l->spec.data.path = NULL;
+    l->data_local = NULL;
+    if (!l->spec.data.kind)
+        l->spec.data.kind = base_strdup("auto");
+    if (str_starts(data, "host:")) {
+        if (data[5] != '/')
+            return err_set(e, RC_USAGE, "data '%s' needs an absolute path on the nodes", data);
+        l->spec.data.path = base_strdup(data + 5);
+        return RC_OK;
+    }
+    if (str_starts(data, "shared:")) {
+        if (data[7] != '/')
+            return err_set(e, RC_USAGE, "data '%s' needs an absolute path on the nodes", data);
+        l->spec.data.path = base_strdup(data + 7);
+        return RC_OK;
+    }
+    l->data_local = base_strdup(str_starts(data, "local:") ? data + 6 : data);
+    enum rc rc = stage_file_init(&l->data_file, l->data_local, 0600, e);
+    if (!rc && l->data_file.bytes == 0)
+        rc = err_set(e, RC_INVALID, "data file '%s' is empty", l->data_local);
+    return rc ? err_in(e, "data") : RC_OK;
+}
+
+static enum rc set_checkpoints(struct launch *l, const char *store, struct err *e)
+{
+    const struct launch_options *o = l->o;
+    struct run_checkpoint *c = &l->spec.checkpoint;
+    if (o->checkpoint_steps >= 0)
+        c->every_steps = o->checkpoint_steps;
+    if (o->checkpoint_s >= 0)
+        c->every_s = o->checkpoint_s;
+    else if (!l->is_resume)
+        c->every_s = l->plan.job.checkpoint_every_s > 0 ? l->plan.job.checkpoint_every_s
+                                                        : CHECKPOINT_DEFAULT_S;
+    if (o->keep > 0)
+        c->keep = o->keep;
+    if (store)
+        return run_store_parse(c, store, e);
+    if (c->store == RUN_STORE_SHARED)
+        return RC_OK;
+    /* one host has no partner; several keep a copy of each other's shards */
+    return run_store_parse(c, l->hosts.count > 1 ? "local+partner" : "local", e);
+}
+
+static enum rc make_token(struct run_spec *s, struct err *e)
+{
+    unsigned char bytes[32];
+    enum rc rc = hash_random(bytes, sizeof(bytes), e);
+    if (!rc)
+        hash_hex(bytes, sizeof(bytes), s->token);
+    return rc;
+}
+
+static enum rc set_limits(struct launch *l, struct err *e)
+{
+    struct run_limits *m = &l->spec.limits;
+    const struct launch_options *o = l->o;
+    m->max_micro_usd = o->max_micro_usd > 0 ? o->max_micro_usd : m->max_micro_usd;
+    m->max_s = o->max_s > 0 ? o->max_s : m->max_s;
+    m->micro_usd_per_hour = l->micro_usd_per_hour > 0 ? l->micro_usd_per_hour : 0;
+    if (o->rented_since_wall_s > 0)
+        m->rented_since_wall_s = o->rented_since_wall_s;
+    if (m->max_micro_usd && l->micro_usd_per_hour < 0)
+        return err_set(e, RC_USAGE,
+            "a spending limit needs the price of every node; add price=USD_PER_HOUR to the host "
+            "list");
+    return RC_OK;
+}
+
+static void set_deadlines(struct launch *l)
+{
+    struct run_deadlines *d = &l->spec.deadlines;
+    if (l->o->rendezvous_s > 0)
+        d->rendezvous_s = l->o->rendezvous_s;
+    if (l->o->collective_s > 0)
+        d->collective_s = l->o->collective_s;
+    if (l->o->lost_s > 0) {
+        d->lost_s = l->o->lost_s;
+        d->heartbeat_s = l->o->lost_s / 3;
+    }
+}
+
+static enum rc find_engine(struct launch *l, struct err *e)
+{
+    enum rc rc = RC_OK;
+    if (l->o->engine_path)
+        l->engine = base_strdup(l->o->engine_path);
+    else
+        rc = stage_find_engine(&l->engine, e);
+    if (!rc)
+        rc = stage_file_init(&l->engine_file, l->engine, 0700, e);
+    return rc;
+}
+
+static void set_predictions(struct launch *l)
+{
+    struct run_info *r = &l->info;
+    const struct plan_file *p = &l->plan;
+    free(r->model);
+    r->model = base_strdup(p->job.model.name);
+    r->steps = p->steps;
+    r->micro_usd_per_hour = l->micro_usd_per_hour > 0 ? l->micro_usd_per_hour : 0;
+    r->predicted_step_s = p->step_s;
+    r->predicted_tokens_per_s = p->tokens_per_s_per_rank * (double)p->strategy.ranks;
+    r->predicted_mfu = p->mfu;
+    r->predicted_bytes = p->peak_bytes;
+}
+
+static char *dup_or_null(const char *s)
+{
+    return s ? base_strdup(s) : NULL;
+}
+
+/* How to connect must be found again by later commands, from whatever folder they start. */
+static char *absolute_or_null(const char *path)
+{
+    if (!path || path[0] == '/' || strcmp(path, "none") == 0)
+        return dup_or_null(path);
+    char *full = realpath(path, NULL);
+    return full ? full : base_strdup(path);
+}
+
+static void keep_connection(struct launch *l)
+{
+    const struct session_options *c = &l->o->connect;
+    struct run_info *r = &l->info;
+    if (c->identity) {
+        free(r->identity);
+        r->identity = absolute_or_null(c->identity);
+    }
+    if (c->known_hosts) {
+        free(r->known_hosts);
+        r->known_hosts = absolute_or_null(c->known_hosts);
+    }
+    if (c->ssh_config) {
+        free(r->ssh_config);
+        r->ssh_config = absolute_or_null(c->ssh_config);
+    }
+}
+
+/* Everything behind plan and hosts, the same for a new run and a resumed one. */
+static enum rc settle(struct launch *l, struct err *e)
+{
+    const char *data = l->o->data, *store = l->o->store;
+    enum rc rc = RC_OK;
+    if (!data && !l->is_resume)
+        data = l->plan.job.data[0] ? l->plan.job.data : NULL;
+    if (!store && !l->is_resume)
+        store = l->plan.job.store[0] ? l->plan.job.store : NULL;
+    if (data)
+        rc = set_data(l, data, e);
+    else if (!l->spec.data.path)
+        rc = err_set(e, RC_USAGE, "neither the plan nor --data says what to train on");
+    if (!rc)
+        rc = set_checkpoints(l, store, e);
+    if (!rc)
+        rc = make_token(&l->spec, e);
+    if (!rc)
+        rc = set_env(l, e);
+    if (!rc) {
+        price_hosts(l);
+        rc = set_limits(l, e);
+    }
+    if (!rc)
+        rc = find_engine(l, e);
+    if (rc)
+        return rc;
+    set_deadlines(l);
+    set_predictions(l);
+    keep_connection(l);
+    number_nodes(l);
+    l->spec.steps = l->plan.steps;
+    json_free(l->spec.plan);
+    l->spec.plan = json_clone(l->plan_doc);
+    return RC_OK;
+}
+
+enum rc launch_prepare(struct launch **out, const struct launch_options *o, struct err *e)
+{
+    struct launch *l = base_calloc(1, sizeof(*l));
+    *out = NULL;
+    l->o = o;
+    job_init(&l->plan.job);
+    run_info_init(&l->info);
+    run_spec_init(&l->spec);
+    l->spec.env = json_obj();
+    enum rc rc = read_plan(l, o->plan_path, e);
+    if (!rc)
+        rc = fit_hosts(l, o->hosts, e);
+    if (!rc) {
+        l->info.rented_since_wall_s = o->rented_since_wall_s > 0 ? o->rented_since_wall_s : 0;
+        l->spec.training = l->plan.job.training ? json_clone(l->plan.job.training) : json_obj();
+        rc = settle(l, e);
+    }
+    if (rc)
+        launch_free(l);
+    else
+        *out = l;
+    return rc;
+}
+
+/* --- resuming --- */
+
+static enum rc load_old_hosts(struct launch *l, struct hosts *out, struct err *e)
+{
+    struct json *v = NULL;
+    char *path = run_dir_file(&l->info, RUN_USER_HOSTS);
+    enum rc rc = json_read(&v, path, HOSTS_FILE_MAX_BYTES, e);
+    if (!rc)
+        rc = hosts_from_json(out, v, path, e);
+    json_free(v);
+    free(path);
+    return rc;
+}
+
+static enum rc load_old_run(struct launch *l, const char *run, struct err *e)
+{
+    enum rc rc = run_dir_open(&l->info, run, e);
+    if (rc)
+        return rc;
+    if (!l->info.spec)
+        return err_set(e, RC_INVALID, "run %s was never started; launch it again", l->info.id);
+    if (l->info.state == RUN_RUNNING || l->info.state == RUN_STAGING)
+        return err_set(e, RC_INVALID,
+            "run %s is not over as far as known here; `berth status` or `berth stop` it first",
+            l->info.id);
+    rc = run_spec_from_json(&l->spec, l->info.spec, e);
+    return rc ? err_in(e, "run %s", l->info.id) : RC_OK;
+}
+
+/* The spec of the last attempt without what belongs to its nodes. */
+static void renew_spec(struct launch *l)
+{
+    struct run_spec *s = &l->spec;
+    for (size_t i = 0; i < s->host_count; i++) {
+        free(s->hosts[i].name);
+        free(s->hosts[i].address);
+    }
+    free(s->hosts);
+    s->hosts = NULL;
+    s->host_count = 0;
+    s->attempt = l->info.attempt + 1;
+    s->resume_step = l->o->resume_step;
+}
+
+enum rc launch_prepare_resume(
+    struct launch **out, const char *run, const struct launch_options *o, struct err *e)
+{
+    struct launch *l = base_calloc(1, sizeof(*l));
+    struct hosts old = {0};
+    char *plan = NULL;
+    *out = NULL;
+    l->o = o;
+    l->is_resume = true;
+    job_init(&l->plan.job);
+    run_info_init(&l->info);
+    run_spec_init(&l->spec);
+    enum rc rc = load_old_run(l, run, e);
+    if (!rc) {
+        plan = o->plan_path ? base_strdup(o->plan_path) : run_dir_file(&l->info, RUN_USER_PLAN);
+        rc = read_plan(l, plan, e);
+    }
+    if (!rc && !o->hosts)
+        rc = load_old_hosts(l, &old, e);
+    if (!rc)
+        rc = fit_hosts(l, o->hosts ? o->hosts : &old, e);
+    if (!rc) {
+        renew_spec(l);
+        rc = settle(l, e);
+    }
+    hosts_release(&old);
+    free(plan);
+    if (rc)
+        launch_free(l);
+    else
+        *out = l;
+    return rc;
+}
+
+/* --- describing --- */
+
+int64_t launch_micro_usd_per_hour(const struct launch *l)
+{
+    return l->micro_usd_per_hour;
+}
+
+void launch_describe_cost(const struct launch *l, struct str *out)
+{
+    char text[UNITS_TEXT];
+    const struct plan_file *p = &l->plan;
+    str_addf(out, "%zu node%s", l->hosts.count, l->hosts.count == 1 ? "" : "s");
+    if (l->micro_usd_per_hour > 0)
+        str_addf(out, ", %s an hour", units_usd(text, l->micro_usd_per_hour));
+    else
+        str_add(out, l->micro_usd_per_hour ? ", price unknown" : ", free");
+    if (p->run_s > 0 && isfinite(p->run_s))
+        str_addf(out, ", about %s", units_seconds(text, p->run_s));
+    if (l->micro_usd_per_hour > 0 && p->cost_micro_usd > 0)
+        str_addf(out, ", about %s", units_usd(text, p->cost_micro_usd));
+    if (l->micro_usd_per_hour > 0 && p->cost_high_micro_usd > 0)
+        str_addf(
+            out, " (at most %s with 95 %% certainty)", units_usd(text, p->cost_high_micro_usd));
+    if (l->spec.limits.max_micro_usd)
+        str_addf(out, "; stops at %s", units_usd(text, l->spec.limits.max_micro_usd));
+}
+
+static void describe_host(const struct launch *l, size_t i, struct str *out)
+{
+    const struct run_node *n = &l->info.nodes[i];
+    const char *workdir = launch_workdir(l, i);
+    const char *id = l->info.id[0] ? l->info.id : "RUN";
+    int64_t first = (int64_t)i * l->plan.strategy.ranks_per_node;
+    char *engine = run_engine_dir(workdir, l->engine_file.sha256);
+    char *dir = run_node_dir(workdir, id, n->node);
+    str_addf(
+        out, "host %s (node %lld%s)\n", n->host, (long long)n->node, i == 0 ? ", coordinator" : "");
+    str_addf(out, "  ranks    %lld to %lld\n", (long long)first, (long long)(first + n->ranks - 1));
+    str_addf(out, "  engine   %s/berth-engine (from %s)\n", engine, l->engine);
+    if (l->data_local) {
+        char *data = run_data_dir(workdir, l->data_file.sha256);
+        str_addf(out, "  data     %s/ (from %s)\n", data, l->data_local);
+        free(data);
+    } else {
+        str_addf(out, "  data     %s (must be there)\n", l->spec.data.path);
+    }
+    str_addf(out, "  write    %s/%s\n", dir, RUN_FILE_SPEC);
+    str_addf(out, "  run      %s/berth-engine agent --dir %s\n", engine, dir);
+    for (int64_t r = first; r < first + n->ranks; r++)
+        str_addf(out, "  start    %s/berth-engine rank --dir %s --rank %lld\n", engine, dir,
+            (long long)r);
+    free(engine);
+    free(dir);
+}
+
+void launch_describe(const struct launch *l, struct str *out)
+{
+    struct str cost = STR_INIT;
+    const struct json *value;
+    const char *key;
+    void *cursor = NULL;
+    launch_describe_cost(l, &cost);
+    str_addf(out, "%s: %s, %lld steps\n", l->info.model, str_text(&cost), (long long)l->info.steps);
+    str_release(&cost);
+    str_addf(out, "checkpoints: store %s, every %.0f s", run_store_name(l->spec.checkpoint.store),
+        l->spec.checkpoint.every_s);
+    if (l->spec.checkpoint.every_steps)
+        str_addf(out, " or %lld steps", (long long)l->spec.checkpoint.every_steps);
+    str_addf(out, ", %lld kept\n", (long long)l->spec.checkpoint.keep);
+    while (json_next(l->spec.env, &cursor, &key, &value))
+        str_addf(out, "env %s=%s\n", key, json_as_str(value, ""));
+    for (size_t i = 0; i < l->hosts.count; i++)
+        describe_host(l, i, out);
+}
+
+struct json *launch_to_json(const struct launch *l)
+{
+    struct json *o = json_obj(), *hosts = json_arr();
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        const struct run_node *n = &l->info.nodes[i];
+        struct json *h = json_obj();
+        json_add_str(h, "host", n->host);
+        json_add_int(h, "node", n->node);
+        json_add_int(h, "first_rank", (int64_t)i * l->plan.strategy.ranks_per_node);
+        json_add_int(h, "ranks", n->ranks);
+        json_add_str(h, "workdir", launch_workdir(l, i));
+        json_push(hosts, h);
+    }
+    json_add_str(o, "model", l->info.model);
+    json_add_int(o, "steps", l->info.steps);
+    json_add_str(o, "store", run_store_name(l->spec.checkpoint.store));
+    json_add_str(o, "engine_sha256", l->engine_file.sha256);
+    json_add_num(o, "usd_per_hour",
+        l->micro_usd_per_hour < 0 ? NAN : (double)l->micro_usd_per_hour / USD_MICRO);
+    json_add(o, "hosts", hosts);
+    return o;
+}

@@ -1,0 +1,35 @@
+/* Shared by launcher/launch.c (what is to be done) and launch_run.c (doing it). */
+#ifndef LAUNCHER_LAUNCH_PRIVATE_H
+#define LAUNCHER_LAUNCH_PRIVATE_H
+
+#include "launcher/hosts.h"
+#include "launcher/launch.h"
+#include "launcher/preflight.h"
+#include "launcher/run_dir.h"
+#include "launcher/stage.h"
+#include "planner/plan_file.h"
+#include "run/spec.h"
+
+struct launch {
+    const struct launch_options *o;
+    struct plan_file plan;
+    struct json *plan_doc;
+    char *plan_text; /* bytes of the plan file, kept as they are */
+    struct hosts hosts;
+    const char **names; /* labels, borrowed from info.nodes */
+    struct run_info info;
+    bool is_resume;
+    struct run_spec spec; /* without hosts until their addresses are known */
+    char *engine;         /* local path */
+    struct stage_file engine_file, data_file;
+    char *data_local;           /* NULL: nothing to stage */
+    int64_t micro_usd_per_hour; /* -1: unknown */
+    /* while running */
+    struct session *session;
+    int coordinator_port;
+};
+
+/* Work folder of host i as the user said it, maybe with "~/". */
+const char *launch_workdir(const struct launch *l, size_t i);
+
+#endif

@@ -1,0 +1,465 @@
+/* Doing what launch.c settled: connect, preflight, stage, start; each step over all hosts. */
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "launcher/launch_private.h"
+#include "launcher/talk.h"
+
+enum { SHORT_TIMEOUT_S = 60, GONE_WAIT_S = 10 };
+
+__attribute__((format(printf, 3, 4))) static void say(
+    struct launch *l, bool is_change, const char *fmt, ...)
+{
+    char line[256];
+    va_list args;
+    if (!l->o->say)
+        return;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof(line), fmt, args);
+    va_end(args);
+    l->o->say(l->o->ctx, line, is_change);
+}
+
+static struct fan *fan_of(struct launch *l)
+{
+    return session_fan(l->session);
+}
+
+/* --- the user's side --- */
+
+static enum rc write_file(const struct launch *l, const char *name, const char *text, struct err *e)
+{
+    char *path = run_dir_file(&l->info, name);
+    enum rc rc = file_write(path, text, strlen(text), 0600, e);
+    free(path);
+    return rc;
+}
+
+static enum rc write_folder(struct launch *l, struct err *e)
+{
+    enum rc rc = RC_OK;
+    if (!l->is_resume)
+        rc = run_dir_create(&l->info, clock_wall_s(), e);
+    if (rc)
+        return rc;
+    str_copy(l->spec.id, sizeof(l->spec.id), l->info.id);
+    struct json *hosts = hosts_to_json(&l->hosts);
+    char *text = json_print(hosts, true);
+    rc = write_file(l, RUN_USER_HOSTS, text, e);
+    if (!rc)
+        rc = write_file(l, RUN_USER_PLAN, l->plan_text, e);
+    free(text);
+    json_free(hosts);
+    l->info.attempt = l->spec.attempt;
+    l->info.state = RUN_STAGING;
+    l->info.ended_wall_s = 0;
+    l->info.has_failure = false;
+    free(l->info.reason);
+    l->info.reason = NULL;
+    json_free(l->info.status);
+    l->info.status = NULL;
+    return rc ? rc : run_dir_save(&l->info, e);
+}
+
+/* --- connect, preflight --- */
+
+static enum rc connect_hosts(struct launch *l, struct err *e)
+{
+    struct session_options o = l->o->connect;
+    char *known = run_dir_file(&l->info, RUN_USER_KNOWN_HOSTS);
+    say(l, true, "connecting to %zu host%s", l->hosts.count, l->hosts.count == 1 ? "" : "s");
+    o.run_known_hosts = known;
+    o.identity = l->info.identity;
+    o.known_hosts = l->info.known_hosts;
+    o.ssh_config = l->info.ssh_config;
+    enum rc rc = session_open(&l->session, &l->hosts, &o, false, e);
+    free(known);
+    return rc;
+}
+
+/* Memory and disk the plan wants of a node. Checkpoints: parameters, master copy and two moments,
+ * each kept one and the one being written. */
+static struct preflight_need need_of(const struct launch *l)
+{
+    const struct plan_file *p = &l->plan;
+    int64_t nodes = (int64_t)l->hosts.count;
+    int64_t state = 14 * model_params(&p->job.model) / nodes;
+    struct preflight_need need = {
+        .ram_bytes = p->peak_bytes * p->strategy.ranks_per_node,
+        .disk_bytes = state * (l->spec.checkpoint.keep + 1) + l->engine_file.bytes,
+        .ranks = p->strategy.ranks_per_node,
+        .needs_gpu = p->offer.device == DEVICE_GPU,
+    };
+    if (l->data_local)
+        need.disk_bytes += l->data_file.bytes;
+    if (l->spec.checkpoint.store == RUN_STORE_PARTNER)
+        need.disk_bytes += state * (l->spec.checkpoint.keep + 1);
+    return need;
+}
+
+static bool is_loopback(const char *address)
+{
+    return str_starts(address, "127.") || strcmp(address, "::1") == 0;
+}
+
+static bool is_numeric(const char *address)
+{
+    unsigned char buf[16];
+    return inet_pton(AF_INET, address, buf) == 1 || inet_pton(AF_INET6, address, buf) == 1;
+}
+
+/* Where the other nodes reach each host: what the list says, else where SSH went. */
+static enum rc find_addresses(struct launch *l, struct err *e)
+{
+    size_t loopback = 0;
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        struct run_node *n = &l->info.nodes[i];
+        struct transport *t = fan_of(l)->v[i].t;
+        const char *said = l->hosts.v[i].address;
+        const char *address = said ? said : t->ops->address(t);
+        if (!*address)
+            return err_set(e, RC_USAGE,
+                "host '%s' is reached through a jump host; say address=IP in the host list, where "
+                "the other nodes reach it",
+                n->host);
+        if (!is_numeric(address))
+            return err_set(
+                e, RC_USAGE, "address '%s' of host '%s' must be numeric", address, n->host);
+        free(n->address);
+        n->address = base_strdup(address);
+        loopback += is_loopback(address);
+    }
+    if (loopback && loopback < l->hosts.count)
+        return err_set(e, RC_USAGE,
+            "some hosts are on this machine (127.0.0.1), which the others cannot reach; say "
+            "address=IP for them in the host list");
+    return RC_OK;
+}
+
+static enum rc check_hosts(struct launch *l, struct err *e)
+{
+    struct preflight p;
+    struct preflight_need need = need_of(l);
+    const char **workdirs = base_calloc(l->hosts.count, sizeof(*workdirs));
+    for (size_t i = 0; i < l->hosts.count; i++)
+        workdirs[i] = launch_workdir(l, i);
+    say(l, true, "checking hosts");
+    enum rc rc = preflight_run(&p, fan_of(l), workdirs, &need, e);
+    if (!rc)
+        rc = preflight_verdict(&p, l->names, e);
+    for (size_t i = 0; !rc && i < l->hosts.count; i++) {
+        struct run_node *n = &l->info.nodes[i];
+        char *engine = run_engine_dir(p.v[i].workdir, l->engine_file.sha256);
+        free(n->workdir);
+        free(n->engine);
+        free(n->dir);
+        n->workdir = base_strdup(p.v[i].workdir);
+        n->engine = path_join(engine, "berth-engine");
+        n->dir = run_node_dir(n->workdir, l->info.id, n->node);
+        free(engine);
+    }
+    preflight_release(&p);
+    free(workdirs);
+    return rc ? rc : find_addresses(l, e);
+}
+
+/* --- stage --- */
+
+static void say_staging(void *ctx, const struct stage_progress *p)
+{
+    struct launch *l = ctx;
+    char sent[UNITS_TEXT], total[UNITS_TEXT];
+    say(l, false, "sending files: %s of %s", units_bytes(sent, (double)p->sent_bytes),
+        units_bytes(total, (double)p->total_bytes));
+}
+
+/* An engine that does not start there (another libc) is told now, not by the first rank. */
+static enum rc try_engine(struct launch *l, struct err *e)
+{
+    struct exec *exec = base_calloc(l->hosts.count, sizeof(*exec));
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        struct str s = STR_INIT;
+        shell_quote(&s, l->info.nodes[i].engine);
+        str_add(&s, " version");
+        char *command = shell_wrap(str_text(&s));
+        exec_init(&exec[i], command);
+        free(command);
+        str_release(&s);
+    }
+    enum rc rc = fan_exec(fan_of(l), "trying the engine", exec, SHORT_TIMEOUT_S, e);
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        if (!rc && exec[i].status != 0) {
+            char *said = text_safe(str_text(&exec[i].err));
+            said[strcspn(said, "\n")] = '\0';
+            rc = err_set(
+                e, RC_NODE, "host '%s': the engine does not run there: %.300s", l->names[i], said);
+            free(said);
+        }
+        exec_release(&exec[i]);
+    }
+    free(exec);
+    return rc;
+}
+
+static enum rc stage_data(struct launch *l, struct err *e)
+{
+    const char *slash = strrchr(l->data_local, '/');
+    const char *name = slash ? slash + 1 : l->data_local;
+    char **targets = base_calloc(l->hosts.count, sizeof(*targets));
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        char *dir = run_data_dir(l->info.nodes[i].workdir, l->data_file.sha256);
+        targets[i] = path_join(dir, name);
+        free(dir);
+    }
+    say(l, true, "staging data");
+    enum rc rc =
+        stage_run(fan_of(l), &l->data_file, (const char *const *)targets, say_staging, l, e);
+    for (size_t i = 0; i < l->hosts.count; i++)
+        free(targets[i]);
+    free(targets);
+    return rc;
+}
+
+static enum rc stage_all(struct launch *l, struct err *e)
+{
+    const char **targets = base_calloc(l->hosts.count, sizeof(*targets));
+    for (size_t i = 0; i < l->hosts.count; i++)
+        targets[i] = l->info.nodes[i].engine;
+    say(l, true, "staging the engine");
+    enum rc rc = stage_run(fan_of(l), &l->engine_file, targets, say_staging, l, e);
+    free(targets);
+    if (!rc)
+        rc = try_engine(l, e);
+    if (!rc && l->data_local)
+        rc = stage_data(l, e);
+    return rc;
+}
+
+/* --- spec --- */
+
+static void fill_spec_hosts(struct launch *l)
+{
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        const struct run_node *n = &l->info.nodes[i];
+        run_spec_add_host(&l->spec, n->host, n->address, n->node, n->ranks);
+    }
+}
+
+/* Spec of node i as one text; the data's path differs by work folder. Caller frees. */
+static char *spec_text(struct launch *l, size_t i)
+{
+    l->spec.self = i;
+    if (l->data_local) {
+        const char *slash = strrchr(l->data_local, '/');
+        char *dir = run_data_dir(l->info.nodes[i].workdir, l->data_file.sha256);
+        free(l->spec.data.path);
+        l->spec.data.path = path_join(dir, slash ? slash + 1 : l->data_local);
+        free(dir);
+    }
+    struct json *v = run_spec_to_json(&l->spec);
+    char *text = json_print(v, true);
+    json_free(v);
+    return text;
+}
+
+static enum rc write_specs(struct launch *l, struct err *e)
+{
+    struct exec *exec = base_calloc(l->hosts.count, sizeof(*exec));
+    fill_spec_hosts(l);
+    for (size_t i = l->hosts.count; i-- > 0;) { /* ends with node 0's, which run.json keeps */
+        struct str s = STR_INIT;
+        str_add(&s, "umask 077; d=");
+        shell_quote(&s, l->info.nodes[i].dir);
+        str_add(&s, "; mkdir -p \"$d\" && cat >\"$d/spec.json.new\" && "
+                    "mv -f \"$d/spec.json.new\" \"$d/spec.json\"");
+        char *command = shell_wrap(str_text(&s)), *text = spec_text(l, i);
+        exec_init(&exec[i], command);
+        str_add(&exec[i].in, text);
+        free(text);
+        free(command);
+        str_release(&s);
+    }
+    enum rc rc = fan_exec(fan_of(l), "writing the run folder", exec, SHORT_TIMEOUT_S, e);
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        if (!rc && exec[i].status != 0)
+            rc = err_set(e, RC_NODE, "host '%s': cannot write '%s' (disk full?)", l->names[i],
+                l->info.nodes[i].dir);
+        exec_release(&exec[i]);
+    }
+    free(exec);
+    json_free(l->info.spec);
+    l->info.spec = run_spec_to_json(&l->spec);
+    return rc;
+}
+
+/* --- start --- */
+
+static struct talk_node *talk_nodes(const struct launch *l)
+{
+    struct talk_node *nodes = base_calloc(l->hosts.count, sizeof(*nodes));
+    for (size_t i = 0; i < l->hosts.count; i++)
+        nodes[i] = (struct talk_node){l->info.nodes[i].engine, l->info.nodes[i].dir};
+    return nodes;
+}
+
+/* The line an agent prints when it is up, or why it is not. */
+static enum rc take_ready(struct launch *l, size_t i, const struct exec *x, struct err *e)
+{
+    struct talk_stream s;
+    struct json *v = NULL;
+    enum rc rc = RC_OK;
+    const char *line = strstr(str_text(&x->out), "{\"type\"");
+    talk_stream_init(&s);
+    s.is_greeted = true; /* the hello is the answer here */
+    if (line)
+        msg_reader_feed(&s.in, line, strlen(line));
+    rc = talk_stream_take(&s, &v, e);
+    if (!rc && v && msg_is(v, "hello")) {
+        rc = msg_check_hello(v, e);
+        if (i == 0)
+            l->coordinator_port = (int)json_int(v, "coordinator_port", 0);
+    } else if (!rc) {
+        char *said = text_safe(v ? json_str(v, "message", "?") : str_text(&x->err));
+        said[strcspn(said, "\n")] = '\0';
+        rc = err_set(e, RC_NODE, "the agent does not start: %.300s", said);
+        free(said);
+    }
+    json_free(v);
+    talk_stream_release(&s);
+    return rc ? err_in(e, "host '%s'", l->names[i]) : RC_OK;
+}
+
+static enum rc start_agents(struct launch *l, struct err *e)
+{
+    struct exec *exec = base_calloc(l->hosts.count, sizeof(*exec));
+    say(l, true, "starting agents");
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        struct str s = STR_INIT;
+        str_add(&s, "exec ");
+        shell_quote(&s, l->info.nodes[i].engine);
+        str_add(&s, " agent --dir ");
+        shell_quote(&s, l->info.nodes[i].dir);
+        if (l->o->rank_program) {
+            str_add(&s, " --rank-program ");
+            shell_quote(&s, l->o->rank_program);
+        }
+        char *command = shell_wrap(str_text(&s));
+        exec_init(&exec[i], command);
+        free(command);
+        str_release(&s);
+    }
+    enum rc rc = fan_exec(fan_of(l), "starting the agent", exec, SHORT_TIMEOUT_S, e);
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        if (!rc)
+            rc = take_ready(l, i, &exec[i], e);
+        exec_release(&exec[i]);
+    }
+    free(exec);
+    return rc;
+}
+
+static enum rc say_start(struct launch *l, struct err *e)
+{
+    const char *address = l->info.nodes[0].address;
+    struct talk_node *nodes = talk_nodes(l);
+    struct json **answers = base_calloc(l->hosts.count, sizeof(*answers));
+    struct json *request = msg_new("start");
+    char *coordinator =
+        base_printf(strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, l->coordinator_port);
+    json_add_str(request, "coordinator", coordinator);
+    say(l, true, "starting ranks");
+    enum rc rc =
+        talk_ask_all(fan_of(l), nodes, "starting the ranks", request, answers, SHORT_TIMEOUT_S, e);
+    for (size_t i = 0; i < l->hosts.count; i++)
+        json_free(answers[i]);
+    free(coordinator);
+    free(answers);
+    free(nodes);
+    json_free(request);
+    return rc;
+}
+
+/* Something failed behind the first agent's start: leave nothing behind. What cannot be proven goes
+ * into the sentence. */
+static void undo_start(struct launch *l, struct err *e)
+{
+    struct err why = ERR_INIT;
+    struct talk_node *nodes = talk_nodes(l);
+    struct json **answers = base_calloc(l->hosts.count, sizeof(*answers));
+    struct json *request = msg_new("verify-gone");
+    struct str left = STR_INIT;
+    json_add_bool(request, "kill", true);
+    fan_of(l)->interrupt_fd = -1; /* this must happen even after Ctrl-C */
+    session_reconnect(l->session, &why);
+    talk_ask_all(fan_of(l), nodes, "ending what was started", request, answers,
+        SHORT_TIMEOUT_S + GONE_WAIT_S, &why);
+    for (size_t i = 0; i < l->hosts.count; i++) {
+        if (!answers[i] || !json_bool(answers[i], "is_gone", false))
+            str_addf(&left, "%s%s", left.len ? ", " : "", l->names[i]);
+        json_free(answers[i]);
+    }
+    if (left.len) {
+        struct err first = *e;
+        err_set(e, first.code, "%s; something may still run on: %s", first.msg, str_text(&left));
+    }
+    str_release(&left);
+    free(answers);
+    free(nodes);
+    json_free(request);
+}
+
+static enum rc go(struct launch *l, struct err *e)
+{
+    enum rc rc = connect_hosts(l, e);
+    if (!rc)
+        rc = check_hosts(l, e);
+    if (!rc)
+        rc = run_dir_save(&l->info, e);
+    if (!rc)
+        rc = stage_all(l, e);
+    if (!rc)
+        rc = write_specs(l, e);
+    if (!rc) /* from here on something may run: what finds it again is on disk before */
+        rc = run_dir_save(&l->info, e);
+    if (rc)
+        return rc;
+    rc = start_agents(l, e);
+    if (!rc)
+        rc = say_start(l, e);
+    if (rc)
+        undo_start(l, e);
+    return rc;
+}
+
+enum rc launch_run(struct launch *l, struct err *e)
+{
+    enum rc rc = write_folder(l, e);
+    if (rc)
+        return rc;
+    rc = go(l, e);
+    if (rc) {
+        struct record_failure f = {.rank = -1};
+        str_copy(f.code, sizeof(f.code), rc_word(rc));
+        str_copy(f.message, sizeof(f.message), e->msg);
+        l->info.state = rc == RC_INTERRUPTED ? RUN_CANCELLED : RUN_FAILED;
+        l->info.failure = f;
+        l->info.has_failure = true;
+        l->info.ended_wall_s = clock_wall_s();
+        run_dir_save(&l->info, NULL);
+        return rc;
+    }
+    l->info.state = RUN_RUNNING;
+    l->info.launched_wall_s = clock_wall_s();
+    say(l, true, "running");
+    return run_dir_save(&l->info, e);
+}
