@@ -9,6 +9,8 @@
 extern const struct command CMD_OFFERS;
 extern const struct command CMD_PLAN, CMD_ESTIMATE, CMD_EXPLAIN;
 extern const struct command CMD_TUI;
+extern const struct command CMD_LAUNCH, CMD_RUNS, CMD_STATUS, CMD_LOGS, CMD_ATTACH, CMD_WAIT;
+extern const struct command CMD_STOP, CMD_RESUME, CMD_FETCH, CMD_CLEAN, CMD_DOCTOR;
 extern const struct command CMD_PATHS, CMD_CONFIG, CMD_COMPLETION, CMD_HELP, CMD_VERSION;
 extern const struct command CMD_COMPLETE; /* for the completion scripts only: not listed */
 
@@ -18,6 +20,17 @@ const struct command *const COMMANDS[] = {
     &CMD_ESTIMATE,
     &CMD_EXPLAIN,
     &CMD_TUI,
+    &CMD_LAUNCH,
+    &CMD_RUNS,
+    &CMD_STATUS,
+    &CMD_LOGS,
+    &CMD_ATTACH,
+    &CMD_WAIT,
+    &CMD_STOP,
+    &CMD_RESUME,
+    &CMD_FETCH,
+    &CMD_CLEAN,
+    &CMD_DOCTOR,
     &CMD_CONFIG,
     &CMD_PATHS,
     &CMD_COMPLETION,

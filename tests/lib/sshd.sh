@@ -1,0 +1,107 @@
+# Sourced: OpenSSH servers of our own on loopback, each with throw-away keys, its own configuration
+# and its own home for the "node" behind it. Works as root and as an ordinary user, touches nothing
+# outside $sshd_dir.
+#
+#   sshd_setup DIR            keys and folders (once)
+#   sshd_start NAME [LINE...] a server; LINEs are added to its sshd_config. Sets sshd_port
+#   sshd_stop NAME            ends the server and its sessions
+#   sshd_stop_all
+#   sshd_hosts NAME...        a host list for berth, one line per server, on stdout
+#   $sshd_dir/id              private key to log in with;  $sshd_dir/known_hosts   all host keys
+#   sshd_connect              array: options of berth that reach these servers and nothing else
+sshd_binary=$(command -v sshd || echo /usr/sbin/sshd)
+
+sshd_setup() {
+    sshd_dir=$1
+    mkdir -p "$sshd_dir"
+    chmod 700 "$sshd_dir"
+    ssh-keygen -q -t ed25519 -N '' -C test -f "$sshd_dir/id"
+    cp "$sshd_dir/id.pub" "$sshd_dir/authorized_keys"
+    : >"$sshd_dir/known_hosts"
+    sshd_connect=(--identity "$sshd_dir/id" --known-hosts "$sshd_dir/known_hosts" --ssh-config none)
+    # sshd of root wants this folder of Debian's, whatever its configuration says
+    [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
+}
+
+sshd_is_up() {
+    (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+sshd_start() {
+    local name=$1 dir=$sshd_dir/$1 try
+    shift
+    mkdir -p "$dir/home"
+    [ -f "$dir/host_key" ] || ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$dir/host_key"
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        sshd_port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+        sshd_is_up "$sshd_port" && continue
+        {
+            echo "Port $sshd_port"
+            echo "ListenAddress 127.0.0.1"
+            echo "HostKey $dir/host_key"
+            echo "PidFile $dir/pid"
+            echo "AuthorizedKeysFile $sshd_dir/authorized_keys"
+            echo "StrictModes no"
+            echo "UsePAM no"
+            echo "PasswordAuthentication no"
+            echo "KbdInteractiveAuthentication no"
+            echo "PermitRootLogin prohibit-password"
+            echo "PrintMotd no"
+            echo "LogLevel VERBOSE"
+            echo "Subsystem sftp internal-sftp"
+            # each server is a node with a home of its own
+            echo "SetEnv HOME=$dir/home"
+            printf '%s\n' "$@"
+        } >"$dir/sshd_config"
+        "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log" || continue
+        for _ in $(seq 100); do
+            if [ -s "$dir/pid" ] && sshd_is_up "$sshd_port"; then
+                echo "$sshd_port" >"$dir/port"
+                echo "[127.0.0.1]:$sshd_port $(cut -d' ' -f1,2 "$dir/host_key.pub")" >>"$sshd_dir/known_hosts"
+                return 0
+            fi
+            sleep 0.05
+        done
+    done
+    echo "sshd does not start:" >&2
+    cat "$dir/log" >&2
+    return 1
+}
+
+# The server's process and those it forked for sessions; what sessions started detached stays.
+sshd_stop() {
+    local dir=$sshd_dir/$1 pid child
+    [ -s "$dir/pid" ] || return 0
+    pid=$(cat "$dir/pid")
+    for child in $(cat "/proc/$pid/task/$pid/children" 2>/dev/null); do kill "$child" 2>/dev/null; done
+    kill "$pid" 2>/dev/null
+    rm -f "$dir/pid"
+}
+
+sshd_stop_all() {
+    local d
+    for d in "$sshd_dir"/*/; do
+        [ ! -s "$d/pid" ] || sshd_stop "$(basename "$d")"
+    done
+}
+
+sshd_hosts() {
+    local name
+    for name in "$@"; do
+        echo "127.0.0.1:$(cat "$sshd_dir/$name/port") dir=$sshd_dir/$name/home/berth"
+    done
+}
+
+# Processes that carry a run folder below DIR in environment or arguments, one per line; none is the
+# proof that nothing is left. The caller's own shell and its children are not asked.
+left_of() {
+    local p
+    for p in /proc/[0-9]*; do
+        [ "${p#/proc/}" != "$$" ] || continue
+        if tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -q "^BERTH_RUN_DIR=$1" ||
+            tr '\0' '\n' <"$p/cmdline" 2>/dev/null | sed -n 2p | grep -qx agent &&
+            tr '\0' '\n' <"$p/cmdline" 2>/dev/null | grep -q "^$1"; then
+            echo "${p#/proc/} $(tr '\0' ' ' <"$p/cmdline" 2>/dev/null)"
+        fi
+    done
+}
