@@ -35,7 +35,8 @@ const struct command CMD_LAUNCH = {
     .max_operands = 1,
     .about =
         "PLAN is a file written by `berth plan -o`. All hosts are connected, checked and sent what "
-        "they lack before the first rank starts; host keys are verified. An agent on each node then "
+        "they lack before the first rank starts; host keys are verified. An agent on each node "
+        "then "
         "looks after the ranks, and the first node's one over the run, so that it goes on when "
         "this program ends or the connection breaks.\n\n"
         "Without --detach the run is shown until it is over; Ctrl-C leaves it running. Nothing is "

@@ -12,10 +12,12 @@ static const struct option RESUME[] = {
     {.name = "plan",
         .kind = OPTION_FILE,
         .help = "a plan for another number of ranks or another strategy",
-        .detail = "It must be of the same model and the same batch; the checkpoint is resharded."},
+        .detail = "It must be of the same model and the same batch; the checkpoint is resharded.",
+        .example = "--plan plan2.json"},
     {.name = "step",
         .kind = OPTION_COUNT,
-        .help = "checkpoint to resume from; default the newest good one"},
+        .help = "checkpoint to resume from; default the newest good one",
+        .example = "--step 500"},
     {0},
 };
 static const struct option_group RESUME_OPTIONS = {"Resuming", RESUME};
@@ -63,7 +65,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
 const struct command CMD_RESUME = {
     .name = "resume",
     .topic = COMMAND_RUN,
-    .summary = "go on with a run from its newest checkpoint, here or elsewhere",
+    .summary = "go on with a run from its newest checkpoint",
     .operands = "[RUN]",
     .max_operands = 1,
     .about = "RUN is an id, an ending of one, or latest. Without --hosts the run's own hosts are "

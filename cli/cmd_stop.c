@@ -86,7 +86,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
 const struct command CMD_STOP = {
     .name = "stop",
     .topic = COMMAND_RUN,
-    .summary = "end a run with a checkpoint and prove that nothing of it is left",
+    .summary = "save and end a run, and prove that nothing of it is left",
     .operands = "[RUN]",
     .max_operands = 1,
     .about =

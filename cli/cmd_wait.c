@@ -36,7 +36,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
 const struct command CMD_WAIT = {
     .name = "wait",
     .topic = COMMAND_RUN,
-    .summary = "wait until a run is over; the exit code tells how it ended",
+    .summary = "wait until a run is over; exit as it ended",
     .operands = "[RUN]",
     .max_operands = 1,
     .about = "Exit code 0: finished, 10: failed, 12: cancelled, 11: not over within --timeout.",
