@@ -99,6 +99,13 @@ static const struct option LIMITS[] = {
         .choices = "none|ethernet|roce|infiniband|efa|tcpx",
         .help = "only this network between nodes",
         .example = "--fabric infiniband"},
+    {.name = "strategy",
+        .kind = OPTION_CHOICE,
+        .is_repeatable = true,
+        .argument = "KIND",
+        .choices = "ddp|zero1|zero2|zero3|hsdp",
+        .help = "only this way of sharding",
+        .example = "--strategy zero3"},
     {.name = "spot",
         .kind = OPTION_CHOICE,
         .is_setting = true,
@@ -200,6 +207,8 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
         rc = take_list(args, "region", j->region, e);
     if (!rc)
         rc = take_list(args, "fabric", j->fabric, e);
+    if (!rc)
+        rc = take_list(args, "strategy", j->strategy, e);
     if (!rc)
         rc = take_list(args, "gpu", j->gpu, e);
     return rc ? rc : settle_gpus(j->gpu, e);

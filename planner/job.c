@@ -177,6 +177,8 @@ static const struct field fields[] = {
     {{"regions", "array of words", "only offers in these"}, LIST, TEXT_AT(region), NULL},
     {{"gpus", "array of words", "only these GPU models or families"}, LIST, TEXT_AT(gpu), NULL},
     {{"fabrics", "array of words", "only these between nodes"}, LIST, TEXT_AT(fabric), NULL},
+    {{"strategies", "array of words", "only these: ddp, zero1, zero2, zero3, hsdp"}, LIST,
+        TEXT_AT(strategy), NULL},
     {{"spot", "no, allow or only", "interruptible offers; default no"}, OTHER, 0, 0, read_spot},
     {{"allow", "array of words", "precisions the search may also try: fp32, bf16"}, OTHER, 0, 0,
         read_allow},
@@ -474,6 +476,21 @@ static enum rc finish_batch(struct job *j, struct err *e)
     return RC_OK;
 }
 
+/* Each word of the list must name a strategy. */
+static enum rc check_strategies(const char *list, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (const char *p = list; *p && !rc; p += *p == ',') {
+        enum strategy_kind kind;
+        size_t len = strcspn(p, ",");
+        char *word = base_strndup(p, len);
+        rc = strategy_kind_parse(word, &kind, e);
+        free(word);
+        p += len;
+    }
+    return rc;
+}
+
 enum rc job_finish(struct job *j, struct err *e)
 {
     if (!j->has_model)
@@ -489,7 +506,9 @@ enum rc job_finish(struct job *j, struct err *e)
         j->allow_fp32 = true;
     else
         j->allow_bf16 = true;
-    rc = finish_seq(j, e);
+    rc = check_strategies(j->strategy, e);
+    if (!rc)
+        rc = finish_seq(j, e);
     if (!rc)
         rc = finish_batch(j, e);
     if (j->upload_bytes_per_s <= 0)

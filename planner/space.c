@@ -49,6 +49,8 @@ static void add_savings(struct maker *k, struct strategy s)
 static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
 {
     bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
+    if (!job_allows(k->job->strategy, strategy_kind_name(kind)))
+        return;
     for (int fp32 = 0; fp32 < 2; fp32++) {
         struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
         s.seq = k->job->seq;

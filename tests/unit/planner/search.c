@@ -233,6 +233,26 @@ static void prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last(void **s
     job_release(&j);
 }
 
+static void searches_only_the_strategies_asked_for(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 100000000, 1024, 64);
+    struct offers *l = offers_new();
+    add(l, offer_of("one", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    str_copy(j.strategy, sizeof(j.strategy), "zero3,zero2");
+    struct search *s = run(&j, l, false);
+    assert_true(s->n_plans > 0);
+    for (size_t i = 0; i < s->n_plans; i++)
+        assert_true(s->plans[i].strategy.kind == STRATEGY_ZERO2 ||
+                    s->plans[i].strategy.kind == STRATEGY_ZERO3);
+    search_free(s);
+    struct err e = ERR_INIT;
+    str_copy(j.strategy, sizeof(j.strategy), "zero3,zero4");
+    assert_int_equal(job_finish(&j, &e), RC_USAGE);
+    offers_free(l);
+    job_release(&j);
+}
+
 /* 7B in bf16 with Adam needs 18 bytes per parameter, 121 GB: not on one 24 GB card, even with the
  * optimizer on the host 6 bytes, 40 GB, remain. */
 static void says_by_how_much_it_does_not_fit_and_what_would(void **state)
@@ -375,6 +395,7 @@ int test_search(void)
         cmocka_unit_test(equals_trying_everything_on_random_small_jobs),
         cmocka_unit_test(bounds_stay_below_what_is_simulated),
         cmocka_unit_test(prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last),
+        cmocka_unit_test(searches_only_the_strategies_asked_for),
         cmocka_unit_test(says_by_how_much_it_does_not_fit_and_what_would),
         cmocka_unit_test(names_the_budget_and_the_deadline_that_would_do),
         cmocka_unit_test(keeps_to_one_node_without_a_fabric_and_to_the_limits),
