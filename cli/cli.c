@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/config.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "inventory/gpu.h"
+#include "inventory/shape.h"
 
 /* A plain command has nothing to tidy up; commands that do install their own handler. */
 static void leave_on_interrupt(int signal_number)
@@ -141,6 +144,25 @@ static enum rc parse_for_command(struct call *c, struct err *e)
     return rc;
 }
 
+/* gpus.csv and shapes.csv in the user's data folder add to the facts or override them. */
+static enum rc load_user_facts(struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum rc (*load)(const char *path, struct err *e);
+    } FILES[] = {{"gpus.csv", gpu_load_user}, {"shapes.csv", shape_load_user}};
+    char *folder = path_user(PATH_DATA);
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < BASE_COUNT(FILES) && !rc; i++) {
+        char *path = path_join(folder, FILES[i].name);
+        if (file_exists(path))
+            rc = FILES[i].load(path, e);
+        free(path);
+    }
+    free(folder);
+    return rc;
+}
+
 /* Settings, operands, then the command itself. */
 static enum rc run_command(struct call *c, struct err *e)
 {
@@ -148,6 +170,8 @@ static enum rc run_command(struct call *c, struct err *e)
     enum rc rc = config_load(&config, e);
     if (!rc)
         rc = args_settle(c->args, config, e);
+    if (!rc)
+        rc = load_user_facts(e);
     if (!rc)
         rc = check_operands(c->command, c->args, e);
     if (!rc) {

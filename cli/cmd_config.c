@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/str.h"
 #include "cli/command.h"
 #include "cli/config.h"
 #include "cli/output.h"
@@ -20,7 +21,7 @@ struct setting {
     size_t more;      /* further values of a repeatable one */
 };
 
-static enum rc resolve(
+static void resolve(
     struct setting *s, struct args *all, const struct option *o, const struct config *config)
 {
     option_key(o, s->key);
@@ -34,7 +35,6 @@ static enum rc resolve(
         s->from = s->env;
     else if (s->origin != ORIGIN_DEFAULT && config_find(config, s->key, &found))
         s->from = found.path;
-    return RC_OK;
 }
 
 static struct json *setting_json(const struct setting *s, const struct args *all, const char *name)
@@ -53,6 +53,17 @@ static struct json *setting_json(const struct setting *s, const struct args *all
     return v;
 }
 
+/* All values of a repeatable setting, else the one. */
+static void cell_values(
+    struct table *t, const struct setting *s, const struct args *all, const char *name)
+{
+    struct str text = STR_INIT;
+    for (size_t i = 0; i < s->more; i++)
+        str_addf(&text, "%s%s", i ? "," : "", args_nth(all, name, i));
+    table_cell(t, text.len ? str_text(&text) : s->text);
+    str_release(&text);
+}
+
 static enum rc show(const struct args *args, struct args *all, const struct config *config,
     struct out *out, struct err *e)
 {
@@ -65,7 +76,7 @@ static enum rc show(const struct args *args, struct args *all, const struct conf
         resolve(&s, all, settings[i], config);
         json_push(list, setting_json(&s, all, settings[i]->name));
         table_cell(t, s.key);
-        table_cell(t, s.text);
+        cell_values(t, &s, all, settings[i]->name);
         table_cell(t, origin_name(s.origin));
         table_cell(t, s.from);
     }

@@ -72,8 +72,12 @@ static void write_files(struct str *s)
     put_path(s, "runs", PATH_STATE, "runs");
     put_path(s, "cache", PATH_CACHE, "");
     put_path(s, "data", PATH_DATA, "");
+    put_path(s, "GPUs", PATH_DATA, "gpus.csv");
+    put_path(s, "shapes", PATH_DATA, "shapes.csv");
     str_add(s, "  project    ./berth.json\n"
                "  system     /etc/berth/config.json\n\n"
+               "gpus.csv and shapes.csv, where you put them, add GPU models and instances or\n"
+               "replace ours; `berth help formats` lists their columns.\n\n"
                "Settings files hold one JSON object whose keys are settings, for example\n"
                "  {\"color\": \"never\"}\n"
                "First found wins: option, environment, job file, project file, settings,\n"
@@ -95,30 +99,41 @@ static void write_filters(struct str *s)
 
 static void write_formats(struct str *s)
 {
-    str_add(s, "Formats\n\n"
-               "Offers as JSON (--offers FILE; written by berth offers --json): offers/1\n\n"
-               "  {\"schema\": \"offers/1\",\n"
-               "   \"offers\": [{\"provider\": \"dc\", \"id\": \"a\", \"gpu\": \"h100-sxm\",\n"
-               "               \"gpus_per_node\": 8, \"price_usd_per_hour\": 19.92}]}\n\n"
-               "  A missing or null field is unknown. Each amount is in the unit that its name\n"
-               "  ends with; price_usd_per_hour is for one node. berth offers --json shows all\n"
-               "  fields there are.\n\n"
-               "Offers as CSV (--offers FILE; written by berth offers --csv): a header, then one\n"
-               "kind of node per line; lines that start with # are comments\n\n"
-               "  name,gpu,gpus,gpu_mem,nodes,fabric,inter_gbps,vcpus,ram,nvme,price,price_unit,\n"
-               "  market,region\n\n"
-               "  and any other field of offers/1 under its own name. Only gpu and gpus must be\n"
-               "  there. A bare number in gpu_mem is GB as sold, in ram GiB, in nvme TB, in\n"
-               "  inter_gbps gigabit per second and node; 81559MiB, 2TB and 2x7.68TB say it\n"
-               "  themselves.\n"
-               "    price_unit  usd/gpu/h, usd/node/h, usd/node/day, usd/node/month (730 hours);\n"
-               "                a price must have one\n"
-               "    market      on-demand, spot, reserved, owned\n"
-               "    fabric      none, ethernet, roce, infiniband, efa, tcpx, unknown\n"
-               "    device      gpu, or cpu: then gpus is the ranks of a node and gpu_mem the\n"
-               "                memory of one\n\n"
-               "GPU names: an id such as h100-sxm, a100-80-sxm, rtx4090, or the seller's name.\n\n"
-               "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
+    str_add(s,
+        "Formats\n\n"
+        "Offers as JSON (--offers FILE; written by berth offers --json): offers/1\n\n"
+        "  {\"schema\": \"offers/1\",\n"
+        "   \"offers\": [{\"provider\": \"dc\", \"id\": \"a\", \"gpu\": \"h100-sxm\",\n"
+        "               \"gpus_per_node\": 8, \"price_usd_per_hour\": 19.92}]}\n\n"
+        "  A missing or null field is unknown. Each amount is in the unit that its name\n"
+        "  ends with; price_usd_per_hour is for one node. berth offers --json shows all\n"
+        "  fields there are.\n\n"
+        "Offers as CSV (--offers FILE; written by berth offers --csv): a header, then one\n"
+        "kind of node per line; lines that start with # are comments\n\n"
+        "  name,gpu,gpus,gpu_mem,nodes,fabric,inter_gbps,vcpus,ram,nvme,price,price_unit,\n"
+        "  market,region\n\n"
+        "  and any other field of offers/1 under its own name. Only gpu and gpus must be\n"
+        "  there. A bare number in gpu_mem is GB as sold, in ram GiB, in nvme TB, in\n"
+        "  inter_gbps gigabit per second and node; 81559MiB, 2TB and 2x7.68TB say it\n"
+        "  themselves.\n"
+        "    price_unit  usd/gpu/h, usd/node/h, usd/node/day, usd/node/month (730 hours);\n"
+        "                a price must have one\n"
+        "    market      on-demand, spot, reserved, owned\n"
+        "    fabric      none, ethernet, roce, infiniband, efa, tcpx, unknown\n"
+        "    device      gpu, or cpu: then gpus is the ranks of a node and gpu_mem the\n"
+        "                memory of one\n\n"
+        "gpus.csv in the data folder (berth paths): GPU models to add or replace\n\n"
+        "  id,family,form,vendor,aliases,memory_gb_sold,memory_mib_driver,\n"
+        "  memory_gb_per_s,bf16_tflops,fp16_tflops,fp8_tflops,fp32_tflops,\n"
+        "  bf16_measured_tflops,link,link_gb_per_s,link_scope,pcie_gen,pcie_gb_per_s,tdp_w,\n"
+        "  capability,host_arch,source\n\n"
+        "  Dense rates, one way per GPU; only id must be there. form: pcie, sxm, nvl, oam,\n"
+        "  superchip, rack. link_scope: none, pair, quad, mesh, all, rack. aliases: a;b.\n\n"
+        "shapes.csv beside it: instances whose gaps Berth fills, and the sample market\n\n"
+        "  provider,instance,gpu,gpus,nvlink,inter_gbps,fabric,max_nodes,vcpus,ram_gib,\n"
+        "  nvme_tib,usd_per_hour,spot_usd_per_hour,price_date,arch,confidence,source\n\n"
+        "GPU names: an id such as h100-sxm, a100-80-sxm, rtx4090, or the seller's name.\n\n"
+        "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
 }
 
 static void write_job(struct str *s)

@@ -2,34 +2,85 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
+#include "base/file.h"
+#include "base/str.h"
 #include "base/units.h"
 
-void facts_parse(struct csv *out, const unsigned char *text, size_t len)
+enum { FACTS_MAX_BYTES = 4 << 20 };
+
+void facts_parse_embedded(struct csv *out, const unsigned char *text, size_t len)
 {
     enum rc rc = csv_parse(out, (const char *)text, len, NULL);
     assert(!rc && "embedded facts are not valid CSV");
     (void)rc;
 }
 
-const char *facts_text(const struct csv *c, size_t row, const char *column)
+enum rc facts_parse_file(struct csv *out, const char *path, struct err *e)
 {
-    int i = csv_column(c, column);
-    assert(i >= 0 && "embedded facts lack a column");
-    return csv_cell(c, row, i);
+    struct str text;
+    str_init(&text, FACTS_MAX_BYTES);
+    enum rc rc = file_read(&text, path, FACTS_MAX_BYTES, e);
+    if (!rc) {
+        rc = csv_parse(out, str_text(&text), text.len, e);
+        if (rc)
+            err_in(e, "'%s'", path);
+    }
+    str_release(&text);
+    return rc;
 }
 
-double facts_number(const struct csv *c, size_t row, const char *column, double unknown)
+void fact_fail(struct fact_row *r, const char *column, const char *why)
 {
-    const char *text = facts_text(c, row, column);
+    if (r->rc)
+        return;
+    r->rc = err_set(r->e, RC_INVALID, "line %zu: '%s': %s", r->table->lines[r->row], column, why);
+}
+
+const char *fact_text(const struct fact_row *r, const char *column, const char *def)
+{
+    const char *text = csv_cell(r->table, r->row, csv_column(r->table, column));
+    return *text ? text : def;
+}
+
+double fact_number(struct fact_row *r, const char *column, double unknown)
+{
+    const char *text = fact_text(r, column, "");
+    struct err e = ERR_INIT;
     double x = unknown;
-    enum rc rc = *text ? units_parse_number(text, &x, NULL) : RC_OK;
-    assert(!rc && "embedded facts hold something that is not a number");
-    (void)rc;
-    return x;
+    if (!*text)
+        return unknown;
+    if (units_parse_number(text, &x, &e))
+        fact_fail(r, column, e.msg);
+    else if (x < 0 || x > 1e9)
+        fact_fail(r, column, "the number is absurd");
+    return r->rc ? unknown : x;
 }
 
-int64_t facts_int(const struct csv *c, size_t row, const char *column, int64_t unknown)
+int64_t fact_int(struct fact_row *r, const char *column, int64_t unknown)
 {
-    return (int64_t)llround(facts_number(c, row, column, (double)unknown));
+    return (int64_t)llround(fact_number(r, column, (double)unknown));
+}
+
+int64_t fact_usd(struct fact_row *r, const char *column, int64_t unknown)
+{
+    const char *text = fact_text(r, column, "");
+    struct err e = ERR_INIT;
+    int64_t micro = unknown;
+    if (*text && units_parse_usd(text, &micro, &e)) {
+        fact_fail(r, column, e.msg);
+        return unknown;
+    }
+    return micro;
+}
+
+int fact_word(struct fact_row *r, const char *column, const char *const *words, int n)
+{
+    const char *text = fact_text(r, column, words[0]);
+    for (int i = 0; i < n; i++)
+        if (strcmp(words[i], text) == 0)
+            return i;
+    fact_fail(r, column, "not a known word");
+    return 0;
 }

@@ -19,59 +19,52 @@ EMBED(gpus_csv);
 
 enum { NAME_MAX_CHARS = 96 };
 
-/* Names compare without case, spaces, dashes and the words every seller puts in front. */
 struct name {
     char normal[NAME_MAX_CHARS];
     size_t gpu; /* index */
 };
 
 /* Read once, kept for the life of the program. */
-static struct csv table;
 static struct gpu *gpus;
+static size_t n_gpus, gpus_cap;
 static struct name *names; /* ids and aliases, sorted */
 static size_t n_names, names_cap;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static int word_index(const char *word, const char *const *words, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(words[i], word) == 0)
-            return i;
-    assert(!"gpus.csv holds an unknown word");
-    return 0;
-}
-
-static struct gpu read_row(size_t row)
+static struct gpu read_row(struct fact_row *r)
 {
     static const char *const VENDORS[] = {"nvidia", "amd"};
     static const char *const SCOPES[] = {"none", "pair", "quad", "mesh", "all", "rack"};
-    const struct csv *t = &table;
-    struct gpu g = {.id = facts_text(t, row, "id"),
-        .family = facts_text(t, row, "family"),
-        .form = facts_text(t, row, "form"),
-        .aliases = facts_text(t, row, "aliases"),
-        .vendor = (enum gpu_vendor)word_index(facts_text(t, row, "vendor"), VENDORS, 2),
-        .memory_gb_sold = facts_number(t, row, "memory_gb_sold", 0),
-        .memory_bytes = facts_int(t, row, "memory_mib_driver", 0) << 20,
-        .memory_bytes_per_s = 1e9 * facts_number(t, row, "memory_gb_per_s", 0),
-        .bf16_flops_per_s = 1e12 * facts_number(t, row, "bf16_tflops", 0),
-        .fp16_flops_per_s = 1e12 * facts_number(t, row, "fp16_tflops", 0),
-        .fp8_flops_per_s = 1e12 * facts_number(t, row, "fp8_tflops", 0),
-        .fp32_flops_per_s = 1e12 * facts_number(t, row, "fp32_tflops", 0),
-        .bf16_measured_flops_per_s = 1e12 * facts_number(t, row, "bf16_measured_tflops", 0),
-        .link = facts_text(t, row, "link"),
-        .link_bytes_per_s = 1e9 * facts_number(t, row, "link_gb_per_s", 0),
-        .link_scope = (enum gpu_link_scope)word_index(facts_text(t, row, "link_scope"), SCOPES, 6),
-        .pcie_gen = (int)facts_int(t, row, "pcie_gen", 0),
-        .pcie_bytes_per_s = 1e9 * facts_number(t, row, "pcie_gb_per_s", 0),
-        .tdp_w = facts_number(t, row, "tdp_w", 0),
-        .host_arch = facts_text(t, row, "host_arch"),
-        .source = facts_text(t, row, "source")};
+    const char *id = fact_text(r, "id", "");
+    struct gpu g = {.id = id,
+        .family = fact_text(r, "family", id),
+        .form = fact_text(r, "form", "pcie"),
+        .aliases = fact_text(r, "aliases", ""),
+        .vendor = (enum gpu_vendor)fact_word(r, "vendor", VENDORS, 2),
+        .memory_gb_sold = fact_number(r, "memory_gb_sold", 0),
+        .memory_bytes = fact_int(r, "memory_mib_driver", 0) << 20,
+        .memory_bytes_per_s = 1e9 * fact_number(r, "memory_gb_per_s", 0),
+        .bf16_flops_per_s = 1e12 * fact_number(r, "bf16_tflops", 0),
+        .fp16_flops_per_s = 1e12 * fact_number(r, "fp16_tflops", 0),
+        .fp8_flops_per_s = 1e12 * fact_number(r, "fp8_tflops", 0),
+        .fp32_flops_per_s = 1e12 * fact_number(r, "fp32_tflops", 0),
+        .bf16_measured_flops_per_s = 1e12 * fact_number(r, "bf16_measured_tflops", 0),
+        .link = fact_text(r, "link", "none"),
+        .link_bytes_per_s = 1e9 * fact_number(r, "link_gb_per_s", 0),
+        .link_scope = (enum gpu_link_scope)fact_word(r, "link_scope", SCOPES, 6),
+        .pcie_gen = (int)fact_int(r, "pcie_gen", 4),
+        .pcie_bytes_per_s = 1e9 * fact_number(r, "pcie_gb_per_s", 31),
+        .tdp_w = fact_number(r, "tdp_w", 0),
+        .host_arch = fact_text(r, "host_arch", "x86_64"),
+        .source = fact_text(r, "source", "user")};
     if (g.vendor == GPU_NVIDIA)
-        g.capability = facts_number(t, row, "capability", 0);
+        g.capability = fact_number(r, "capability", 0);
+    if (!*id)
+        fact_fail(r, "id", "must not be empty");
     return g;
 }
 
+/* Names compare without case, spaces, dashes and the words every seller puts in front. */
 static void normalise(char out[NAME_MAX_CHARS], const char *name, size_t len)
 {
     static const char *const NOISE[] = {"nvidia", "amd", "geforce", "tesla", "instinct", "quadro"};
@@ -103,12 +96,10 @@ static int compare_names(const void *pa, const void *pb)
     return c ? c : a->gpu < b->gpu ? -1 : a->gpu > b->gpu;
 }
 
-static void load(void)
+static void index_names(void)
 {
-    facts_parse(&table, embed_gpus_csv, embed_gpus_csv_len);
-    gpus = base_calloc(table.rows, sizeof(*gpus));
-    for (size_t i = 0; i < table.rows; i++) {
-        gpus[i] = read_row(i);
+    n_names = 0;
+    for (size_t i = 0; i < n_gpus; i++) {
         add_name(i, gpus[i].id, strlen(gpus[i].id));
         for (const char *p = gpus[i].aliases; *p;) {
             size_t len = strcspn(p, ";");
@@ -119,10 +110,55 @@ static void load(void)
     qsort(names, n_names, sizeof(*names), compare_names);
 }
 
+/* Put a model in the place of the one with the same id, or at the end. */
+static void put_gpu(const struct gpu *g)
+{
+    size_t i = 0;
+    while (i < n_gpus && strcmp(gpus[i].id, g->id) != 0)
+        i++;
+    BASE_GROW(gpus, gpus_cap, i + 1);
+    gpus[i] = *g;
+    n_gpus = i == n_gpus ? n_gpus + 1 : n_gpus;
+}
+
+static enum rc put_table(const struct csv *table, struct err *e)
+{
+    for (size_t i = 0; i < table->rows; i++) {
+        struct fact_row r = {.table = table, .row = i, .e = e};
+        struct gpu g = read_row(&r);
+        if (r.rc)
+            return r.rc;
+        put_gpu(&g);
+    }
+    index_names();
+    return RC_OK;
+}
+
+static void load(void)
+{
+    static struct csv table;
+    facts_parse_embedded(&table, embed_gpus_csv, embed_gpus_csv_len);
+    enum rc rc = put_table(&table, NULL);
+    assert(!rc && "gpus.csv holds a mistake");
+    (void)rc;
+}
+
+enum rc gpu_load_user(const char *path, struct err *e)
+{
+    static struct csv table; /* kept: the models point into it */
+    pthread_once(&once, load);
+    csv_release(&table);
+    enum rc rc = facts_parse_file(&table, path, e);
+    if (rc)
+        return rc;
+    rc = put_table(&table, e);
+    return rc ? err_in(e, "'%s'", path) : RC_OK;
+}
+
 size_t gpu_count(void)
 {
     pthread_once(&once, load);
-    return table.rows;
+    return n_gpus;
 }
 
 const struct gpu *gpu_at(size_t i)

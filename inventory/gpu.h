@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
 enum gpu_vendor { GPU_NVIDIA, GPU_AMD };
 /* How far the direct links of a GPU reach inside a node. */
 enum gpu_link_scope {
@@ -40,6 +42,10 @@ struct gpu {
     const char *host_arch;
     const char *source;
 };
+
+/* Replace or add the models of a file with the columns of facts/gpus.csv, of which only id must be
+ * there. RC_INVALID names line and column. At most once, before anything uses a model. */
+enum rc gpu_load_user(const char *path, struct err *e);
 
 /* Number of models, and the i-th in the order of the file. */
 size_t gpu_count(void);

@@ -9,67 +9,97 @@
 #include "base/alloc.h"
 #include "base/csv.h"
 #include "base/embed.h"
-#include "base/units.h"
 #include "inventory/fact_table.h"
 
 EMBED(shapes_csv);
 
-static struct csv table; /* read once, kept for the life of the program */
+/* Read once, kept for the life of the program. */
 static struct shape *shapes;
+static size_t n_shapes, shapes_cap;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static int64_t scaled(size_t row, const char *column, double factor)
+static int64_t scaled(struct fact_row *r, const char *column, double factor)
 {
-    double x = facts_number(&table, row, column, NAN);
+    double x = fact_number(r, column, NAN);
     return isnan(x) ? OFFER_UNKNOWN : (int64_t)llround(x * factor);
 }
 
-static int64_t price(size_t row, const char *column)
+static struct shape read_row(struct fact_row *r)
 {
-    const char *text = facts_text(&table, row, column);
-    int64_t micro_usd = OFFER_UNKNOWN;
-    enum rc rc = *text ? units_parse_usd(text, &micro_usd, NULL) : RC_OK;
-    assert(!rc && "a price in shapes.csv is not an amount");
-    (void)rc;
-    return micro_usd;
+    struct shape s = {.provider = fact_text(r, "provider", ""),
+        .instance = fact_text(r, "instance", ""),
+        .gpu = fact_text(r, "gpu", ""),
+        .gpus = fact_int(r, "gpus", OFFER_UNKNOWN),
+        .nvlink = fact_text(r, "nvlink", ""),
+        .inter_gbps = fact_number(r, "inter_gbps", OFFER_UNKNOWN),
+        .max_nodes = fact_int(r, "max_nodes", OFFER_UNKNOWN),
+        .vcpus = fact_int(r, "vcpus", OFFER_UNKNOWN),
+        .ram_bytes = scaled(r, "ram_gib", 1073741824.0),
+        .nvme_bytes = scaled(r, "nvme_tib", 1099511627776.0),
+        .usd_micro_per_hour = fact_usd(r, "usd_per_hour", OFFER_UNKNOWN),
+        .spot_usd_micro_per_hour = fact_usd(r, "spot_usd_per_hour", OFFER_UNKNOWN),
+        .price_date = fact_text(r, "price_date", ""),
+        .arch = fact_text(r, "arch", ""),
+        .is_guess = strcmp(fact_text(r, "confidence", ""), "low") == 0,
+        .source = fact_text(r, "source", "user")};
+    if (!*s.provider)
+        fact_fail(r, "provider", "must not be empty");
+    if (!*s.instance)
+        fact_fail(r, "instance", "must not be empty");
+    if (!offer_fabric_parse(fact_text(r, "fabric", "unknown"), &s.fabric))
+        fact_fail(r, "fabric", "not a known word");
+    return s;
 }
 
-static struct shape read_row(size_t row)
+/* Put a shape in the place of the one with the same name, or at the end. */
+static void put_shape(const struct shape *s)
 {
-    struct shape s = {.provider = facts_text(&table, row, "provider"),
-        .instance = facts_text(&table, row, "instance"),
-        .gpu = facts_text(&table, row, "gpu"),
-        .gpus = facts_int(&table, row, "gpus", OFFER_UNKNOWN),
-        .nvlink = facts_text(&table, row, "nvlink"),
-        .inter_gbps = facts_number(&table, row, "inter_gbps", OFFER_UNKNOWN),
-        .max_nodes = facts_int(&table, row, "max_nodes", OFFER_UNKNOWN),
-        .vcpus = facts_int(&table, row, "vcpus", OFFER_UNKNOWN),
-        .ram_bytes = scaled(row, "ram_gib", 1073741824.0),
-        .nvme_bytes = scaled(row, "nvme_tib", 1099511627776.0),
-        .usd_micro_per_hour = price(row, "usd_per_hour"),
-        .spot_usd_micro_per_hour = price(row, "spot_usd_per_hour"),
-        .price_date = facts_text(&table, row, "price_date"),
-        .arch = facts_text(&table, row, "arch"),
-        .is_guess = strcmp(facts_text(&table, row, "confidence"), "low") == 0,
-        .source = facts_text(&table, row, "source")};
-    bool is_fabric = offer_fabric_parse(facts_text(&table, row, "fabric"), &s.fabric);
-    assert(is_fabric && "shapes.csv holds an unknown fabric");
-    (void)is_fabric;
-    return s;
+    size_t i = 0;
+    while (i < n_shapes && (strcmp(shapes[i].provider, s->provider) != 0 ||
+                               strcmp(shapes[i].instance, s->instance) != 0))
+        i++;
+    BASE_GROW(shapes, shapes_cap, i + 1);
+    shapes[i] = *s;
+    n_shapes = i == n_shapes ? n_shapes + 1 : n_shapes;
+}
+
+static enum rc put_table(const struct csv *table, struct err *e)
+{
+    for (size_t i = 0; i < table->rows; i++) {
+        struct fact_row r = {.table = table, .row = i, .e = e};
+        struct shape s = read_row(&r);
+        if (r.rc)
+            return r.rc;
+        put_shape(&s);
+    }
+    return RC_OK;
 }
 
 static void load(void)
 {
-    facts_parse(&table, embed_shapes_csv, embed_shapes_csv_len);
-    shapes = base_calloc(table.rows, sizeof(*shapes));
-    for (size_t i = 0; i < table.rows; i++)
-        shapes[i] = read_row(i);
+    static struct csv table;
+    facts_parse_embedded(&table, embed_shapes_csv, embed_shapes_csv_len);
+    enum rc rc = put_table(&table, NULL);
+    assert(!rc && "shapes.csv holds a mistake");
+    (void)rc;
+}
+
+enum rc shape_load_user(const char *path, struct err *e)
+{
+    static struct csv table; /* kept: the shapes point into it */
+    pthread_once(&once, load);
+    csv_release(&table);
+    enum rc rc = facts_parse_file(&table, path, e);
+    if (rc)
+        return rc;
+    rc = put_table(&table, e);
+    return rc ? err_in(e, "'%s'", path) : RC_OK;
 }
 
 size_t shape_count(void)
 {
     pthread_once(&once, load);
-    return table.rows;
+    return n_shapes;
 }
 
 const struct shape *shape_at(size_t i)

@@ -24,6 +24,10 @@ struct shape {
     const char *source;
 };
 
+/* Replace or add the shapes of a file with the columns of facts/shapes.csv, of which provider and
+ * instance must be there. RC_INVALID names line and column. At most once, before any use. */
+enum rc shape_load_user(const char *path, struct err *e);
+
 size_t shape_count(void);
 const struct shape *shape_at(size_t i);
 /* NULL when the table has no such instance. */
