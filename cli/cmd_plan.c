@@ -120,6 +120,13 @@ static enum rc print_table(
     return RC_OK;
 }
 
+/* What a plan promises beyond this version: said before anybody rents. */
+static void note_gpu(const struct planning *p, struct out *out)
+{
+    if (p->search->plans[0].hw.is_gpu)
+        out_note(out, "this version's engine trains on CPU nodes; launch refuses GPU plans");
+}
+
 static void print_searched(const struct planning *p, struct out *out)
 {
     const struct searched *s = &p->search->searched;
@@ -241,6 +248,7 @@ static enum rc print(
     enum rc rc = path ? write_plan(p, path, out, e) : RC_OK;
     if (rc)
         return rc;
+    note_gpu(p, out);
     if (out_is_json(out)) {
         print_json(p, out);
         return RC_OK;

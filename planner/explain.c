@@ -186,25 +186,82 @@ static void add_value(struct str *out, const struct json *v)
     if (json_is_num(v))
         str_addf(out, "%.6g", json_as_num(v, 0));
     else
-        str_addf(out, "a table of %zu points", json_len(v));
+        str_addf(out, "table of %zu", json_len(v));
 }
 
-/* Constants with the same source together. */
+/* Words of a text, in lines of at most 80 columns that begin with an indent. */
+static void add_wrapped(struct str *out, int indent, const char *text)
+{
+    int column = 0;
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (column > 0 && column + 1 + n > 80) {
+            str_addc(out, '\n');
+            column = 0;
+        }
+        if (column == 0)
+            column = indent;
+        else
+            column++;
+        str_addf(out, "%*s%.*s", column == indent ? indent : 1, "", n, text);
+        column += n;
+        text += n + (text[n] == ' ');
+    }
+    str_addc(out, '\n');
+}
+
+static bool same_source(const struct json *a, const struct json *b)
+{
+    return strcmp(json_str(a, "source", ""), json_str(b, "source", "")) == 0;
+}
+
+/* Was a constant with this source listed before the one called name? */
+static bool is_listed(const struct json *constants, const char *name, const struct json *of)
+{
+    void *cursor = NULL;
+    const char *key;
+    const struct json *v;
+    while (json_next(constants, &cursor, &key, &v) && strcmp(key, name) != 0)
+        if (same_source(v, of))
+            return true;
+    return false;
+}
+
+/* All constants of one source, then what is known about it. */
+static void add_source(struct str *out, const struct json *constants, const struct json *of)
+{
+    struct str line = STR_INIT;
+    void *cursor = NULL;
+    const char *key;
+    const struct json *v;
+    while (json_next(constants, &cursor, &key, &v)) {
+        if (!same_source(v, of))
+            continue;
+        str_addf(&line, "%s%s = ", line.len ? ", " : "", key);
+        add_value(&line, json_get(v, "value"));
+    }
+    add_wrapped(out, 2, str_text(&line));
+    str_reset(&line);
+    double residual = json_num(of, "residual", NAN);
+    str_addf(&line, "%s, %s", json_bool(of, "prior", true) ? "prior" : "measured",
+        json_str(of, "date", "undated"));
+    if (json_int(of, "rows", 0) > 0)
+        str_addf(&line, ", %lld rows", (long long)json_int(of, "rows", 0));
+    if (residual >= 0)
+        str_addf(&line, ", residual %.0f %%", 100 * residual);
+    str_addf(&line, "; %s", json_str(of, "source", "no source"));
+    add_wrapped(out, 6, str_text(&line));
+    str_release(&line);
+}
+
 static void add_constants(struct str *out, const struct json *constants)
 {
     void *cursor = NULL;
     const char *key;
     const struct json *v;
-    while (json_next(constants, &cursor, &key, &v)) {
-        str_addf(out, "  %s = ", key);
-        add_value(out, json_get(v, "value"));
-        double residual = json_num(v, "residual", NAN);
-        str_addf(out, "\n    %s, %s, %lld rows", json_bool(v, "prior", true) ? "prior" : "fitted",
-            json_str(v, "date", "undated"), (long long)json_int(v, "rows", 0));
-        if (residual >= 0)
-            str_addf(out, ", residual %.1f %%", 100 * residual);
-        str_addf(out, "\n    %s\n", json_str(v, "source", "no source"));
-    }
+    while (json_next(constants, &cursor, &key, &v))
+        if (!is_listed(constants, key, v))
+            add_source(out, constants, v);
 }
 
 static void add_formulas(struct str *out, const struct plan_file *p)

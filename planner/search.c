@@ -485,7 +485,8 @@ static void link_pareto(struct search *s)
 /* --- reasons --- */
 
 static const char *const best_words[] = {"cheapest", "fastest", "best product of cost and time"};
-static const char *const worse_words[] = {"dearer", "slower", "worse in cost times time"};
+static const char *const worse_words[][2] = {
+    {"dear", "dearer"}, {"slow", "slower"}, {"bad", "worse in cost times time"}};
 
 /* The first plan against the runner-up. */
 static void explain_first(char *why, const struct job *j, double mine, double next)
@@ -498,8 +499,11 @@ static void explain_first(char *why, const struct job *j, double mine, double ne
         snprintf(why, SEARCH_TEXT, "%s; the runner-up has no price", word);
     else if (!(margin >= 0.05))
         snprintf(why, SEARCH_TEXT, "%s; the runner-up comes to the same", word);
+    else if (margin >= 100)
+        snprintf(
+            why, SEARCH_TEXT, "%s; the runner-up comes to %.1f times as much", word, next / mine);
     else
-        snprintf(why, SEARCH_TEXT, "%s, %.1f %% before the runner-up", word, margin);
+        snprintf(why, SEARCH_TEXT, "%s, by %.1f %% before the runner-up", word, margin);
 }
 
 static void explain_later(char *why, const struct job *j, double mine, double first)
@@ -509,8 +513,12 @@ static void explain_later(char *why, const struct job *j, double mine, double fi
         snprintf(why, SEARCH_TEXT, "the first costs nothing");
     else if (!(margin >= 0.05))
         snprintf(why, SEARCH_TEXT, "comes to the same as the first");
+    else if (margin >= 100)
+        snprintf(why, SEARCH_TEXT, "%.1f times as %s as the first", mine / first,
+            worse_words[j->objective][0]);
     else
-        snprintf(why, SEARCH_TEXT, "%.1f %% %s than the first", margin, worse_words[j->objective]);
+        snprintf(
+            why, SEARCH_TEXT, "%.1f %% %s than the first", margin, worse_words[j->objective][1]);
 }
 
 static void warn_of_limits(char *why, const struct job *j, const struct bill *b)

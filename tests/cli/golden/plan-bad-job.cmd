@@ -1,0 +1,1 @@
+echo '{"model": "gpt2", "tokns": 5}' | "$berth" plan - --json --reproducible

@@ -1,0 +1,1 @@
+"$berth" plan "$data/job.json" --deadline 1m --offers "$data/nodes.csv" --json --reproducible | jq -c '{schema, plans, pareto, rejected: [.rejected[] | {what, short_by_unit}]}'; exit "${PIPESTATUS[0]}"

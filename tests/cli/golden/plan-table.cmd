@@ -1,0 +1,1 @@
+"$berth" plan "$data/job.json" --offers "$data/nodes.csv" --reproducible
