@@ -12,7 +12,6 @@
 #include "cli/table.h"
 #include "inventory/offer.h"
 #include "planner/explain.h"
-#include "planner/hardware.h"
 #include "planner/plan_file.h"
 #include "planner/plan_json.h"
 
@@ -33,8 +32,8 @@ static const struct option OPTIONS[] = {
         .kind = OPTION_TEXT,
         .argument = "LIST",
         .help = "columns to show, separated by commas",
-        .detail = "Known are rank, offer, nodes, gpus, strategy, step, time, cost, high, mfu, "
-                  "memory, fit, tokens/s.",
+        .detail = "Known are rank, offer, hardware (nodes x GPUs of each), strategy, time, cost, "
+                  "high (upper end of the cost), gpus, step, mfu, memory, fit, tokens/s.",
         .example = "--columns rank,offer,cost,mfu"},
     {0},
 };
@@ -62,13 +61,13 @@ static void release(struct planning *p)
 static const struct table_column COLUMNS[] = {
     {.name = "RANK", .align = TABLE_RIGHT},
     {.name = "OFFER", .is_elastic = true},
-    {.name = "NODES", .align = TABLE_RIGHT, .drop = 2},
-    {.name = "GPUS"},
+    {.name = "HARDWARE"},
     {.name = "STRATEGY"},
-    {.name = "STEP", .align = TABLE_RIGHT, .drop = 1},
     {.name = "TIME", .align = TABLE_RIGHT},
     {.name = "COST", .align = TABLE_RIGHT},
-    {.name = "HIGH", .align = TABLE_RIGHT, .drop = 3},
+    {.name = "HIGH", .align = TABLE_RIGHT, .drop = 1},
+    {.name = "GPUS", .align = TABLE_RIGHT, .is_extra = true},
+    {.name = "STEP", .align = TABLE_RIGHT, .is_extra = true},
     {.name = "MFU", .align = TABLE_RIGHT, .is_extra = true},
     {.name = "MEMORY", .align = TABLE_RIGHT, .is_extra = true},
     {.name = "FIT", .align = TABLE_RIGHT, .is_extra = true},
@@ -76,27 +75,40 @@ static const struct table_column COLUMNS[] = {
     {0},
 };
 
+/* Whole dollars from 100 on, rounded up. */
 static void cell_usd(struct table *t, const struct bill *b, enum bill_case c)
 {
     char text[UNITS_TEXT];
-    table_cell(t, b->is_priced ? units_usd(text, b->total_micro_usd[c]) : NULL);
+    int64_t micro = b->total_micro_usd[c];
+    if (!b->is_priced) {
+        table_cell(t, NULL);
+        return;
+    }
+    bool is_large = micro >= 100 * USD_MICRO;
+    if (is_large)
+        micro = (micro + USD_MICRO - 1) / USD_MICRO * USD_MICRO;
+    units_usd(text, micro);
+    if (is_large && str_ends(text, ".00"))
+        text[strlen(text) - strlen(".00")] = '\0';
+    table_cell(t, text);
 }
 
 static void add_row(struct table *t, const struct plan *p, size_t rank, const struct offer *o)
 {
-    char text[64];
+    char text[UNITS_TEXT];
     table_cellf(t, "%zu", rank);
     table_cellf(t, "%s %s", o->provider, o->id);
-    table_cellf(t, "%lld", (long long)p->nodes);
-    table_cell(t, hardware_text(&p->hw, text));
+    table_cellf(t, "%lld x %lld %s", (long long)p->nodes, (long long)p->hw.ranks_per_node,
+        p->hw.is_gpu ? p->hw.gpu : "cpu");
     if (p->strategy.kind == STRATEGY_HSDP)
         table_cellf(t, "hsdp/%lld", (long long)p->strategy.shard_degree);
     else
         table_cell(t, strategy_kind_name(p->strategy.kind));
-    table_cell(t, units_seconds(text, p->estimate.step_s));
     table_cell(t, units_seconds(text, p->bill.run_s[BILL_MID]));
     cell_usd(t, &p->bill, BILL_MID);
     cell_usd(t, &p->bill, BILL_HIGH);
+    table_cellf(t, "%lld", (long long)p->strategy.ranks);
+    table_cell(t, units_seconds(text, p->estimate.step_s));
     table_cellf(t, "%.1f%%", 100 * p->estimate.mfu);
     table_cell(t, units_bytes(text, (double)p->estimate.peak_bytes));
     table_cellf(t, "%.2f", p->estimate.fit_probability);

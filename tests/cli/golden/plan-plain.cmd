@@ -1,1 +1,1 @@
-"$berth" plan "$data/job.json" --offers "$data/nodes.csv" --plain --columns rank,offer,nodes,gpus,strategy,cost
+"$berth" plan "$data/job.json" --offers "$data/nodes.csv" --plain --columns rank,offer,hardware,gpus,strategy,cost
