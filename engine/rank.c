@@ -1,7 +1,7 @@
 #include "engine/rank.h"
 
 #include <math.h>
-#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,6 +328,7 @@ int rank_main(int argc, char **argv)
         fprintf(stderr, "berth-engine: %s\n", e.msg);
         return rc_exit_code(rc);
     }
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk, not the end */
     struct rank_run r = {.control = control_new(MSG_CONTROL_FD)};
     r.setup.rank = a.rank;
     rc = run(&r, &a, &e);

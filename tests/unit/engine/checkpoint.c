@@ -3,13 +3,14 @@
 #include "engine/checkpoint.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -277,6 +278,33 @@ static void a_folder_that_cannot_be_written_leaves_the_old_checkpoint(void **sta
     free(moved);
 }
 
+/* A limit on file sizes fails writes in the middle, as a full disk does. */
+static void a_disk_that_fills_up_leaves_the_old_checkpoint_and_nothing_else(void **state)
+{
+    (void)state;
+    struct setting one =
+        run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 1});
+    struct rlimit old, tight;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old);
+    tight = old;
+    tight.rlim_cur = 50000;
+    setrlimit(RLIMIT_FSIZE, &tight);
+    struct setting failed = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+        (struct setting){.hosts = 1, .steps = 1, .is_loading = true, .load_step = -1});
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_int_equal(failed.rc, RC_IO);
+    assert_non_null(strstr(failed.msg, "checkpoint of step 2: cannot write"));
+    assert_non_null(strstr(failed.msg, "File too large"));
+    char *tmp = base_printf("%s/host-0/step-00000002.tmp", root);
+    assert_false(file_exists(tmp));
+    free(tmp);
+    struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+        (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
+    assert_int_equal(loaded.info.step, 1);
+    assert_true(loaded.state_hash == one.state_hash);
+}
+
 /* --- safetensors --- */
 
 static char *write_bytes(const char *name, const char *header, uint64_t claimed, size_t data)
@@ -336,6 +364,7 @@ int test_checkpoint(void)
         T(a_damaged_file_sends_the_load_to_the_step_before),
         T(old_checkpoints_and_leavings_go_but_the_last_ones_stay),
         T(a_folder_that_cannot_be_written_leaves_the_old_checkpoint),
+        T(a_disk_that_fills_up_leaves_the_old_checkpoint_and_nothing_else),
         T(lying_headers_are_refused),
     };
     return cmocka_run_group_tests_name("engine/checkpoint", tests, NULL, NULL);
