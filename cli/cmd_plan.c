@@ -21,8 +21,13 @@ static const struct option OPTIONS[] = {
     {.name = "output",
         .letter = 'o',
         .kind = OPTION_FILE,
-        .help = "write the first plan to this file, for launch and explain",
+        .help = "write a plan to this file, for launch and explain",
         .example = "-o plan.json"},
+    {.name = "pick",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "the rank of the plan that --output writes",
+        .example = "--pick 2"},
     {.name = "top",
         .kind = OPTION_COUNT,
         .def = "10",
@@ -219,17 +224,22 @@ static enum rc print_nothing(const struct planning *p, struct out *out, struct e
 /* --- doing it --------------------------------------------------------------------------------- */
 
 static enum rc write_plan(
-    const struct planning *p, const char *path, struct out *out, struct err *e)
+    const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
     char now[CLOCK_TEXT];
-    const struct plan *first = &p->search->plans[0];
+    const char *path = args_text(args, "output");
+    int64_t pick = args_int(args, "pick", 1);
+    if (pick < 1 || (size_t)pick > p->search->n_plans)
+        return err_set(e, RC_USAGE, "option '--pick' is %lld, but %zu plans were found",
+            (long long)pick, p->search->n_plans);
+    const struct plan *plan = &p->search->plans[pick - 1];
     const char *at = out_is_reproducible(out) ? NULL : clock_rfc3339(now, clock_wall_s());
     struct json *doc = plan_file_make(
-        first, &p->job, offers_at(p->offers, first->offer), p->rates, BERTH_VERSION, at);
+        plan, &p->job, offers_at(p->offers, plan->offer), p->rates, BERTH_VERSION, at);
     char *text = json_print(doc, true);
     enum rc rc = file_write(path, text, strlen(text), 0644, e);
     if (!rc)
-        out_note(out, "wrote plan 1 to %s", path);
+        out_note(out, "wrote plan %lld to %s", (long long)pick, path);
     free(text);
     json_free(doc);
     return rc;
@@ -256,8 +266,7 @@ static enum rc print(
 {
     if (p->search->n_plans == 0)
         return print_nothing(p, out, e);
-    const char *path = args_text(args, "output");
-    enum rc rc = path ? write_plan(p, path, out, e) : RC_OK;
+    enum rc rc = args_text(args, "output") ? write_plan(p, args, out, e) : RC_OK;
     if (rc)
         return rc;
     note_gpu(p, out);

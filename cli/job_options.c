@@ -1,12 +1,10 @@
 #include "cli/job_options.h"
 
 #include <string.h>
-#include <strings.h>
 
 #include "base/str.h"
 #include "base/units.h"
 #include "cli/output.h"
-#include "inventory/gpu.h"
 #include "planner/job.h"
 
 static const struct option JOB[] = {
@@ -140,37 +138,6 @@ static enum rc take_list(
     return fits ? RC_OK : err_set(e, RC_LIMIT, "option '--%s' names too many", name);
 }
 
-static bool is_family(const char *name)
-{
-    for (size_t i = 0; i < gpu_count(); i++)
-        if (strcasecmp(gpu_at(i)->family, name) == 0)
-            return true;
-    return strcasecmp(name, "cpu") == 0;
-}
-
-/* Names of sellers become ids; families stay. */
-static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
-{
-    struct str s = STR_INIT;
-    enum rc rc = RC_OK;
-    for (const char *p = list; *p && !rc; p += *p == ',') {
-        char name[JOB_LIST];
-        size_t n = strcspn(p, ",");
-        snprintf(name, sizeof(name), "%.*s", (int)n, p);
-        p += n;
-        const struct gpu *g = is_family(name) ? NULL : gpu_find(name, 0);
-        const char *near = gpu_nearest(name);
-        if (!g && !is_family(name))
-            rc = near ? err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near)
-                      : err_set(e, RC_USAGE, "unknown GPU '%s'", name);
-        str_addf(&s, "%s%s", s.len ? "," : "", g ? g->id : name);
-    }
-    if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
-        rc = err_set(e, RC_LIMIT, "too many GPUs are named");
-    str_release(&s);
-    return rc;
-}
-
 static enum rc take_words(struct job *j, const struct args *args, bool has_file, struct err *e)
 {
     enum rc rc = RC_OK;
@@ -211,7 +178,7 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
         rc = take_list(args, "strategy", j->strategy, e);
     if (!rc)
         rc = take_list(args, "gpu", j->gpu, e);
-    return rc ? rc : settle_gpus(j->gpu, e);
+    return rc;
 }
 
 /* A limit of nothing is a mistake, not the absence of a limit. */

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
+#include "inventory/gpu.h"
 
 enum { JOB_MAX_BYTES = 4 << 20 };
 static const int64_t max_tokens = 1000000000000000000;
@@ -491,6 +492,37 @@ static enum rc check_strategies(const char *list, struct err *e)
     return rc;
 }
 
+static bool is_family(const char *name)
+{
+    for (size_t i = 0; i < gpu_count(); i++)
+        if (strcasecmp(gpu_at(i)->family, name) == 0)
+            return true;
+    return strcasecmp(name, "cpu") == 0;
+}
+
+/* Names of sellers become ids; families stay. */
+static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
+{
+    struct str s = STR_INIT;
+    enum rc rc = RC_OK;
+    for (const char *p = list; *p && !rc; p += *p == ',') {
+        char name[JOB_LIST];
+        size_t n = strcspn(p, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)n, p);
+        p += n;
+        const struct gpu *g = is_family(name) ? NULL : gpu_find(name, 0);
+        const char *near = gpu_nearest(name);
+        if (!g && !is_family(name))
+            rc = near ? err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near)
+                      : err_set(e, RC_USAGE, "unknown GPU '%s'", name);
+        str_addf(&s, "%s%s", s.len ? "," : "", g ? g->id : name);
+    }
+    if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
+        rc = err_set(e, RC_LIMIT, "too many GPUs are named");
+    str_release(&s);
+    return rc;
+}
+
 enum rc job_finish(struct job *j, struct err *e)
 {
     if (!j->has_model)
@@ -507,6 +539,8 @@ enum rc job_finish(struct job *j, struct err *e)
     else
         j->allow_bf16 = true;
     rc = check_strategies(j->strategy, e);
+    if (!rc)
+        rc = settle_gpus(j->gpu, e);
     if (!rc)
         rc = finish_seq(j, e);
     if (!rc)

@@ -67,7 +67,8 @@ enum rc job_read_file(struct job *j, const char *path, struct err *e);
 /* Whole job, readable by job_read_json. Caller frees. */
 struct json *job_to_json(const struct job *j);
 
-/* Fill sequence and batch when they were not given, and check everything together: RC_USAGE or
+/* Fill sequence and batch when they were not given, turn sellers' GPU names into ids, and check
+ * everything together: RC_USAGE or
  * RC_INVALID with one sentence. Planning starts from a finished job. */
 enum rc job_finish(struct job *j, struct err *e);
 

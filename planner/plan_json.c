@@ -60,6 +60,21 @@ static struct json *step_parts_json(const struct simulation *s)
     return v;
 }
 
+/* Each lane that works at all: how long, and how much of it nothing hides. */
+static struct json *lanes_json(const struct simulation *s)
+{
+    struct json *v = json_obj();
+    for (int i = 0; i < LANE_COUNT; i++) {
+        if (!(s->busy_s[i] > 0))
+            continue;
+        struct json *lane = json_obj();
+        json_add_num(lane, "busy_seconds", s->busy_s[i]);
+        json_add_num(lane, "exposed_seconds", i == LANE_COMPUTE ? s->busy_s[i] : s->exposed_s[i]);
+        json_add(v, lane_name((enum lane)i), lane);
+    }
+    return v;
+}
+
 static struct json *work_json(const struct simulation *s)
 {
     struct json *v = json_obj();
@@ -87,6 +102,7 @@ static struct json *step_json(const struct estimate *x)
     json_add_str(v, "flops_definition", estimate_flops_definition());
     json_add_num(v, "overlap", overlap(&x->simulation));
     json_add(v, "parts", step_parts_json(&x->simulation));
+    json_add(v, "lanes", lanes_json(&x->simulation));
     json_add(v, "work", work_json(&x->simulation));
     return v;
 }

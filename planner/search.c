@@ -24,7 +24,7 @@ void search_free(struct search *s)
 
 static bool is_cancelled(const struct finder *f)
 {
-    return f->in->is_cancelled && *f->in->is_cancelled;
+    return f->in->is_cancelled && atomic_load(f->in->is_cancelled);
 }
 
 /* --- offers to groups --- */

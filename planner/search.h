@@ -8,6 +8,7 @@
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,9 +28,9 @@ struct search_input {
     const struct job *job;
     const struct offers *offers;
     const struct rates *rates;
-    size_t max_plans;                  /* at most so many, 0: 10 */
-    const volatile bool *is_cancelled; /* polled; NULL: never */
-    bool tries_everything;             /* no bounds: for tests */
+    size_t max_plans;                /* at most so many, 0: 10 */
+    const atomic_bool *is_cancelled; /* polled; NULL: never */
+    bool tries_everything;           /* no bounds: for tests */
 };
 
 /* One way to run the job: the best strategy on so many nodes of one offer. */

@@ -11,8 +11,6 @@
 
 /* Results of workers are drawn at most this often; an answer to a key is drawn at once. */
 static const double FRAME_S = 0.1;
-/* While something is on its way its elapsed time moves on. */
-static const double TICK_S = 0.25;
 static const double REPAINT_S = 60; /* whatever wrote over the screen is gone by then */
 
 struct app {
@@ -69,17 +67,14 @@ static void draw(struct app *a)
     a->last_frame_s = clock_now_s();
 }
 
-/* Milliseconds until something must happen without an event; -1 for never. */
+/* Milliseconds until something must happen without an event. */
 static int wait_ms(const struct app *a)
 {
-    int ms = term_timeout_ms(a->term);
-    if (a->is_dirty || ui_is_busy(&a->ui)) {
-        double rest_s = a->is_dirty ? FRAME_S : TICK_S;
-        double left_s = a->last_frame_s + rest_s - clock_now_s();
-        int frame_ms = left_s > 0 ? (int)(left_s * 1000) + 1 : 0;
-        ms = ms < 0 || frame_ms < ms ? frame_ms : ms;
-    }
-    return ms;
+    double rest_s = a->is_dirty ? FRAME_S : ui_tick_s(&a->ui);
+    double left_s = a->last_frame_s + rest_s - clock_now_s();
+    int frame_ms = left_s > 0 ? (int)(left_s * 1000) + 1 : 0;
+    int paste_ms = term_timeout_ms(a->term);
+    return paste_ms >= 0 && paste_ms < frame_ms ? paste_ms : frame_ms;
 }
 
 static void turn(struct app *a)
@@ -91,11 +86,13 @@ static void turn(struct app *a)
     a->ui.now_s = clock_wall_s();
     take_signals(a);
     take_keys(a); /* always: curses may hold keys that poll cannot see */
-    work_start(a->work, &a->ui);
     if (work_collect(a->work, &a->ui))
         a->is_dirty = true;
-    if (ui_is_busy(&a->ui) && clock_now_s() >= a->last_frame_s + TICK_S)
+    if (clock_now_s() >= a->last_frame_s + ui_tick_s(&a->ui)) {
+        ui_tick(&a->ui);
         a->is_dirty = true;
+    }
+    work_start(a->work, &a->ui);
     bool is_due = a->is_urgent || clock_now_s() >= a->last_frame_s + FRAME_S;
     if (a->is_dirty && is_due && !a->ui.is_leaving)
         draw(a);

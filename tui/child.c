@@ -11,13 +11,12 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "tui/mailbox.h"
 
 extern char **environ;
 
-enum { LOOK_MS = 50, STREAM_MS = 100, ERROR_MAX_BYTES = 64 << 10, CHUNK = 64 << 10 };
+enum { STREAM_MS = 100, ERROR_MAX_BYTES = 64 << 10, CHUNK = 64 << 10 };
 static const double KILL_AFTER_S = 0.3;
 
 /* --- starting and ending --- */
@@ -66,7 +65,7 @@ static int exit_status(int wait_status)
     return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* End a question that nobody waits for any more. */
+/* End a command that nobody listens to any more. */
 static void end(pid_t pid)
 {
     double begin_s = clock_now_s();
@@ -96,32 +95,6 @@ static void last_sentence(const struct str *s, char out[CHILD_ERROR])
     out[n] = '\0';
 }
 
-/* --- questions --- */
-
-struct child_request *child_request_new(int kind, uint64_t serial)
-{
-    struct child_request *r = base_calloc(1, sizeof(*r));
-    r->kind = kind;
-    r->serial = serial;
-    return r;
-}
-
-void child_request_free(void *request)
-{
-    struct child_request *r = request;
-    argv_release(&r->argv);
-    free(r);
-}
-
-void child_answer_free(void *answer)
-{
-    struct child_answer *a = answer;
-    if (a->derived && a->release_derived)
-        a->release_derived(a->derived);
-    json_free(a->doc);
-    free(a);
-}
-
 /* Move what is there from fd to s; false at the end of the stream. */
 static bool drain(int fd, struct str *s)
 {
@@ -133,46 +106,6 @@ static bool drain(int fd, struct str *s)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Read both streams to their ends. False when cancelled. */
-static bool read_both(int out, int err, struct str *o, struct str *e, const atomic_bool *stop)
-{
-    struct pollfd fds[] = {{out, POLLIN, 0}, {err, POLLIN, 0}};
-    while (fds[0].fd >= 0 || fds[1].fd >= 0) {
-        if (atomic_load(stop))
-            return false;
-        poll(fds, 2, LOOK_MS);
-        if (fds[0].revents && !drain(out, o))
-            fds[0].fd = -1;
-        if (fds[1].revents && !drain(err, e))
-            fds[1].fd = -1;
-    }
-    return true;
-}
-
-static void explain(struct child_answer *a, const struct str *err)
-{
-    const char *schema = json_str(a->doc, "schema", "");
-    if (str_starts(schema, "error/"))
-        str_copy(a->error, sizeof(a->error), json_str(a->doc, "message", "failed"));
-    else if (a->status != 0 || !a->doc)
-        last_sentence(err, a->error);
-    if (a->status != 0 && !a->error[0] && !a->doc)
-        snprintf(a->error, sizeof(a->error), "the command ended with status %d", a->status);
-}
-
-static struct child_answer *collect(
-    const struct child_request *r, const struct str *out, const struct str *err, int status)
-{
-    struct child_answer *a = base_calloc(1, sizeof(*a));
-    struct err ignored = ERR_INIT;
-    a->serial = r->serial;
-    a->status = status;
-    if (out->is_truncated || json_parse(&a->doc, str_text(out), out->len, &ignored) != RC_OK)
-        a->doc = NULL;
-    explain(a, err);
-    return a;
-}
-
 static bool open_pipe(int fd[2])
 {
     if (pipe2(fd, O_CLOEXEC) != 0)
@@ -180,41 +113,6 @@ static bool open_pipe(int fd[2])
     fcntl(fd[0], F_SETFL, O_NONBLOCK);
     return true;
 }
-
-void child_query(
-    const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context)
-{
-    const struct child_request *r = request;
-    const struct child_context *c = context;
-    double begin_s = clock_now_s();
-    int out[2] = {-1, -1}, err[2] = {-1, -1}, status = 1;
-    struct str o = STR_INIT, e = STR_INIT;
-    str_init(&o, CHILD_MAX_BYTES);
-    str_init(&e, ERROR_MAX_BYTES);
-    pid_t pid = open_pipe(out) && open_pipe(err) ? start(&r->argv, out[1], err[1]) : -1;
-    close(out[1]);
-    close(err[1]);
-    bool is_done = pid < 0 || read_both(out[0], err[0], &o, &e, is_cancelled);
-    if (pid < 0)
-        str_add(&e, "cannot start the berth program");
-    else if (!is_done)
-        end(pid);
-    else if (waitpid(pid, &status, 0) == pid)
-        status = exit_status(status);
-    close(out[0]);
-    close(err[0]);
-    if (is_done && !atomic_load(is_cancelled)) {
-        struct child_answer *a = collect(r, &o, &e, status);
-        a->seconds = clock_now_s() - begin_s;
-        if (c && c->prepare)
-            c->prepare(r->kind, a);
-        mailbox_post(mb, (struct message){r->kind, a, child_answer_free});
-    }
-    str_release(&o);
-    str_release(&e);
-}
-
-/* --- streams --- */
 
 struct child_stream {
     unsigned long thread;

@@ -9,43 +9,9 @@
 #include "tui/argv.h"
 #include "tui/worker.h"
 
-struct json;
 struct mailbox;
 
 enum { CHILD_ERROR = 512, CHILD_MAX_BYTES = 128 << 20 };
-
-/* --- questions: the whole answer at once --- */
-
-struct child_request {
-    int kind;        /* of the message with the answer */
-    uint64_t serial; /* comes back with it */
-    struct argv argv;
-};
-
-struct child_answer {
-    uint64_t serial;
-    int status;              /* exit status; 128 + signal when killed */
-    struct json *doc;        /* what it printed; NULL when that was no JSON */
-    char error[CHILD_ERROR]; /* one sentence when status is not 0 or doc is NULL; else "" */
-    double seconds;
-    void *derived; /* what prepare made of doc, else NULL */
-    void (*release_derived)(void *derived);
-};
-
-/* Called in the worker's thread with each finished answer; may set derived. NULL: none. */
-struct child_context {
-    void (*prepare)(int kind, struct child_answer *a);
-};
-
-struct child_request *child_request_new(int kind, uint64_t serial);
-void child_request_free(void *request);
-void child_answer_free(void *answer);
-/* A worker_fn over child_request with a struct child_context: runs the command and posts its
- * answer; a cancelled one is killed and posts nothing. */
-void child_query(
-    const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context);
-
-/* --- streams: line by line while it runs --- */
 
 /* Payload of the messages of a stream. */
 struct child_lines {

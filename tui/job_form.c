@@ -1,6 +1,7 @@
 #include "tui/job_form.h"
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "planner/model.h"
@@ -9,35 +10,37 @@
 enum kind { KIND_MODEL, KIND_COUNT, KIND_USD, KIND_SECONDS, KIND_TEXT, KIND_CHOICE };
 
 static const struct {
-    const char *label, *option, *initial, *hint;
+    const char *label, *option, *name, *initial, *hint;
     enum kind kind;
     bool is_needed;
     const char *choices; /* separated by '|' */
 } fields[JOB_FIELDS] = {
-    [JOB_MODEL] = {"model", "--model", "llama-3.1-8b", "a preset, or the path of a config.json",
-        KIND_MODEL, true, NULL},
-    [JOB_TOKENS] = {"tokens", "--tokens", "10B", "to train on, such as 10B", KIND_COUNT, true,
-        NULL},
-    [JOB_SEQ] = {"sequence", "--seq", "", "tokens of one sequence; empty: the model's usual",
+    [JOB_MODEL] = {"model", "--model", "model", "llama-3.1-8b",
+        "a preset, or the path of a config.json", KIND_MODEL, true, NULL},
+    [JOB_TOKENS] = {"tokens", "--tokens", "tokens", "10B", "to train on, such as 10B", KIND_COUNT,
+        true, NULL},
+    [JOB_SEQ] = {"sequence", "--seq", "seq", "", "tokens of one sequence; empty: the model's usual",
         KIND_COUNT, false, NULL},
-    [JOB_BATCH] = {"batch", "--global-batch-tokens", "", "tokens of an optimizer step, such as 4M",
-        KIND_COUNT, false, NULL},
-    [JOB_PRECISION] = {"precision", "--precision", "bf16", "bf16 keeps fp32 master weights",
-        KIND_CHOICE, true, "bf16|fp32"},
-    [JOB_OBJECTIVE] = {"objective", "--objective", "cost", "what the best plan is best at",
-        KIND_CHOICE, true, "cost|time|balanced"},
-    [JOB_BUDGET] = {"budget", "--budget-usd", "", "dollars at most; empty: no limit", KIND_USD,
+    [JOB_BATCH] = {"batch", "--global-batch-tokens", "global_batch_tokens", "",
+        "tokens of an optimizer step, such as 4M", KIND_COUNT, false, NULL},
+    [JOB_PRECISION] = {"precision", "--precision", "precision", "bf16",
+        "bf16 keeps fp32 master weights", KIND_CHOICE, true, "bf16|fp32"},
+    [JOB_OBJECTIVE] = {"objective", "--objective", "objective", "cost",
+        "what the best plan is best at", KIND_CHOICE, true, "cost|time|balanced"},
+    [JOB_BUDGET] = {"budget", "--budget-usd", "budget_usd", "", "dollars at most; empty: no limit",
+        KIND_USD, false, NULL},
+    [JOB_DEADLINE] = {"deadline", "--deadline", "deadline", "", "such as 7d or 36h; empty: none",
+        KIND_SECONDS, false, NULL},
+    [JOB_MAX_GPUS] = {"GPUs at most", "--max-gpus", "max_gpus", "", "empty: no limit", KIND_COUNT,
         false, NULL},
-    [JOB_DEADLINE] = {"deadline", "--deadline", "", "such as 7d or 36h; empty: none", KIND_SECONDS,
-        false, NULL},
-    [JOB_MAX_GPUS] = {"GPUs at most", "--max-gpus", "", "empty: no limit", KIND_COUNT, false, NULL},
-    [JOB_GPU] = {"GPU", "--gpu", "", "only these, such as h100 or h100,a100; empty: any", KIND_TEXT,
-        false, NULL},
-    [JOB_PROVIDER] = {"provider", "--provider", "", "only these; empty: any", KIND_TEXT, false,
+    [JOB_GPU] = {"GPU", "--gpu", "gpus", "", "only these, such as h100 or h100,a100; empty: any",
+        KIND_TEXT, false, NULL},
+    [JOB_PROVIDER] = {"provider", "--provider", "providers", "", "only these; empty: any",
+        KIND_TEXT, false, NULL},
+    [JOB_REGION] = {"region", "--region", "regions", "", "only these; empty: any", KIND_TEXT, false,
         NULL},
-    [JOB_REGION] = {"region", "--region", "", "only these; empty: any", KIND_TEXT, false, NULL},
-    [JOB_SPOT] = {"spot", "--spot", "no", "offers that can be taken away", KIND_CHOICE, true,
-        "no|allow|only"},
+    [JOB_SPOT] = {"spot", "--spot", "spot", "no", "offers that can be taken away", KIND_CHOICE,
+        true, "no|allow|only"},
 };
 
 void job_form_init(struct job_form *f)
@@ -202,9 +205,30 @@ void job_form_argv(const struct job_form *f, struct argv *a)
     }
 }
 
+struct json *job_form_json(const struct job_form *f)
+{
+    struct json *v = json_obj();
+    for (int i = 0; i < JOB_FIELDS; i++) {
+        if (f->field[i].len > 0)
+            json_add_str(v, fields[i].name, f->field[i].text);
+    }
+    return v;
+}
+
 void job_form_summary(const struct job_form *f, char *text, size_t cap)
 {
-    snprintf(text, cap, "%s, %s tokens%s%s, for %s", f->field[JOB_MODEL].text,
-        f->field[JOB_TOKENS].text, f->field[JOB_SEQ].len ? ", sequences of " : "",
-        f->field[JOB_SEQ].text, f->field[JOB_OBJECTIVE].text);
+    static const struct {
+        enum job_field_id id;
+        const char *lead;
+    } limits[] = {{JOB_SEQ, ", sequences of "}, {JOB_BUDGET, ", up to $"},
+        {JOB_DEADLINE, ", within "}, {JOB_GPU, ", on "}};
+    struct str s = STR_INIT;
+    str_addf(&s, "%s, %s tokens", f->field[JOB_MODEL].text, f->field[JOB_TOKENS].text);
+    for (size_t i = 0; i < BASE_COUNT(limits); i++) {
+        if (f->field[limits[i].id].len > 0)
+            str_addf(&s, "%s%s", limits[i].lead, f->field[limits[i].id].text);
+    }
+    str_addf(&s, ", for %s", f->field[JOB_OBJECTIVE].text);
+    str_copy(text, cap, str_text(&s));
+    str_release(&s);
 }

@@ -9,6 +9,7 @@
 #include "tui/line_edit.h"
 
 struct argv;
+struct json;
 
 enum job_field_id {
     JOB_MODEL,
@@ -49,6 +50,8 @@ void job_form_check(struct job_form *f);
 bool job_form_is_good(const struct job_form *f);
 /* Add the options of all fields that are filled in. */
 void job_form_argv(const struct job_form *f, struct argv *a);
+/* The same as the object of a job file. Caller frees. */
+struct json *job_form_json(const struct job_form *f);
 /* One line: "llama-3.1-8b, 10B tokens, 8,192 a sequence". */
 void job_form_summary(const struct job_form *f, char *text, size_t cap);
 /* Presets whose names contain the text of the model field: the i-th, NULL behind the last. */

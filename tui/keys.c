@@ -30,7 +30,7 @@ static const struct binding table[] = {
     {VIEW_OFFERS, ACT_ENTER, K_ENTER, 0, 5, false, "details", "all that is known of the offer, or the list alone", "berth offers --json"},
     {VIEW_OFFERS, ACT_PLAN, 'p', 0, 3, false, "plan", "the best plans for the job", "berth plan"},
     {VIEW_OFFERS, ACT_EDIT_JOB, 'e', 0, 4, false, "edit job", "change what is to be trained", "berth plan --model NAME --tokens N"},
-    {VIEW_OFFERS, ACT_FILTER, '/', 0, 6, false, "filter", "show only offers that match, such as: h100 price<30 vram>=80 !spot", "berth offers --filter TEXT"},
+    {VIEW_OFFERS, ACT_FILTER, '/', 0, 6, false, "filter", "show only offers that match, such as: h100 price<2.5 vram>=80 !spot", "berth offers TERM..."},
     {VIEW_OFFERS, ACT_SORT, 's', 0, 7, false, "sort", "sort by the next column", "berth offers --sort COLUMN"},
     {VIEW_OFFERS, ACT_SORT_REVERSE, 'S', 0, 0, false, NULL, "sort the other way round", NULL},
     {VIEW_OFFERS, ACT_REFRESH, 'r', K_F5, 8, false, "refresh", "read the offers again", "berth offers"},
@@ -44,11 +44,12 @@ static const struct binding table[] = {
     {VIEW_PLANS, ACT_LAUNCH, 'l', 0, 3, true, "launch", "prepare the launch of this plan", "berth launch plan.json --hosts FILE"},
     {VIEW_PLANS, ACT_EDIT_JOB, 'e', 0, 5, false, "edit job", "change what is to be trained", "berth plan --model NAME --tokens N"},
     {VIEW_PLANS, ACT_NEXT_PANE, 'x', 0, 6, false, "rejected", "what was rejected, and what would make it fit", "berth plan --json"},
-    {VIEW_PLANS, ACT_SAVE_PLAN, 'w', 0, 7, true, "write", "write the plan to a file", "berth plan -o plan.json"},
+    {VIEW_PLANS, ACT_SAVE_PLAN, 'w', 0, 7, true, "write", "write the plan to a file", "berth plan -o plan.json --pick RANK"},
     {VIEW_PLANS, ACT_REFRESH, 'r', K_F5, 0, false, NULL, "search again", "berth plan"},
 
     {VIEW_LAUNCH, ACT_ENTER, K_ENTER, 0, 4, false, "edit", "change the value", "berth launch --hosts FILE"},
-    {VIEW_LAUNCH, ACT_CHECK, 'c', 0, 5, true, "check", "connect to the hosts and compare them with the plan, start nothing", "berth launch plan.json --hosts FILE --dry-run"},
+    {VIEW_LAUNCH, ACT_CHECK, 'c', 0, 5, true, "check", "connect to the hosts and see whether they can do their part", "berth doctor HOSTS"},
+    {VIEW_LAUNCH, ACT_DRY_RUN, 'd', 0, 6, true, "dry run", "every host, file, command and rank; nothing is done", "berth launch plan.json --hosts FILE --dry-run"},
     {VIEW_LAUNCH, ACT_LAUNCH, 'L', 0, 3, true, "launch", "start the run, after a question", "berth launch plan.json --hosts FILE"},
 
     {VIEW_RUN, ACT_NEXT_PLOT, 'o', 0, 4, false, "next plot", "loss, tokens per second, memory, learning rate", "berth status RUN --json"},

@@ -53,7 +53,8 @@ enum action {
     ACT_EDIT_JOB,  /* to the job form */
     ACT_SAVE_PLAN, /* write plan.json */
     ACT_LAUNCH,    /* from a plan to its launch; there: start */
-    ACT_CHECK,     /* preflight only */
+    ACT_CHECK,     /* of the hosts */
+    ACT_DRY_RUN,
     ACT_STOP,
     ACT_RESUME,
     ACT_FOLLOW, /* the end of the log, again */

@@ -161,6 +161,8 @@ char *list_count(const struct list *l, char buf[48])
 
 /* --- drawing --- */
 
+enum { MOST_GROWTH = 24 };
+
 struct columns {
     int width[LIST_MAX_COLUMNS]; /* 0: dropped */
 };
@@ -192,13 +194,16 @@ static struct columns fit_columns(const struct list_column *c, int width)
         fit.width[i] = c[i].width;
     while (total_width(c, &fit) > width && drop_one(c, &fit))
         ;
-    int left = width - total_width(c, &fit);
-    for (int i = 0; c[i].title && left > 0; i++) {
-        if (!c[i].grows || !fit.width[i])
-            continue;
-        int more = left < 24 ? left : 24;
-        fit.width[i] += more;
-        left -= more;
+    int left = width - total_width(c, &fit), more = 0;
+    for (bool does_grow = true; does_grow && left > 0 && more < MOST_GROWTH; more++) {
+        does_grow = false;
+        for (int i = 0; c[i].title && left > 0; i++) {
+            if (!c[i].grows || !fit.width[i])
+                continue;
+            fit.width[i]++;
+            left--;
+            does_grow = true;
+        }
     }
     return fit;
 }

@@ -64,18 +64,30 @@ static bool is_shown(const char *line, const char *filter)
     return !*filter || strcasestr(line, filter);
 }
 
-const char *log_ring_from_end(const struct log_ring *r, const char *filter, size_t i)
+size_t log_ring_newest(
+    const struct log_ring *r, const char *filter, size_t skip, const char **out, size_t max)
 {
-    for (size_t at = r->n; at-- > 0;) {
-        if (is_shown(r->line[at], filter) && i-- == 0)
-            return r->line[at];
+    size_t n = 0, at = r->n;
+    if (!*filter) { /* all match: no need to look at them */
+        at -= skip < at ? skip : at;
+        skip = 0;
     }
-    return NULL;
+    while (at-- > 0 && n < max) {
+        if (!is_shown(r->line[at], filter))
+            continue;
+        if (skip > 0)
+            skip--;
+        else
+            out[n++] = r->line[at];
+    }
+    return n;
 }
 
 size_t log_ring_count(const struct log_ring *r, const char *filter)
 {
     size_t n = 0;
+    if (!*filter)
+        return r->n;
     for (size_t i = 0; i < r->n; i++)
         n += is_shown(r->line[i], filter);
     return n;

@@ -20,8 +20,10 @@ void log_ring_release(struct log_ring *r);
 void log_ring_reset(struct log_ring *r);
 /* Add the lines of text, each ended by '\n' or the end of the text; longer ones are cut. */
 void log_ring_add(struct log_ring *r, const char *text);
-/* The i-th line that contains filter ("" for all), counted from the newest (0); NULL beyond. */
-const char *log_ring_from_end(const struct log_ring *r, const char *filter, size_t i);
+/* Up to max lines that contain filter ("" for all), the newest first, after skipping as many of
+ * them; borrowed until the next change. Returns how many there are in out. */
+size_t log_ring_newest(
+    const struct log_ring *r, const char *filter, size_t skip, const char **out, size_t max);
 /* Lines that contain filter. */
 size_t log_ring_count(const struct log_ring *r, const char *filter);
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "base/units.h"
+#include "tui/show.h"
 
 enum { ROWS_MAX = 10000 };
 
@@ -124,17 +124,27 @@ static void read_row(struct plan_row *r, const struct json *plan)
     r->cost_usd = range_of(json_get(plan, "cost_usd"));
     read_parts(&r->cost_lines, json_get(json_get(plan, "cost_usd"), "lines"));
     copy_sentences(r->why, sizeof(r->why), json_get(plan, "why"));
+    copy_text(r->not_launchable, sizeof(r->not_launchable), plan, "not_launchable");
+    r->is_extrapolated = json_bool(json_get(plan, "basis"), "extrapolated", false);
+    r->priors = json_len(json_get(json_get(plan, "basis"), "priors"));
     copy_sentences(r->limits, sizeof(r->limits), json_get(plan, "limits"));
 }
 
-/* "3.2 GiB" from a text, or from a number of bytes. */
+/* "3.2 GiB", "$120", "4.5 h". */
 static void read_short_by(struct plan_rejected *r, const struct json *v)
 {
-    char text[UNITS_TEXT];
-    if (json_is_num(v))
-        str_copy(r->short_by, sizeof(r->short_by), units_bytes(text, json_as_num(v, 0)));
+    char text[SHOW_TEXT];
+    const char *unit = json_str(v, "short_by_unit", "");
+    double by = json_num(v, "short_by", NAN);
+    if (isnan(by))
+        return;
+    if (strcmp(unit, "bytes") == 0)
+        show_bytes(text, by);
+    else if (strcmp(unit, "usd") == 0)
+        show_usd(text, by);
     else
-        str_copy(r->short_by, sizeof(r->short_by), json_as_str(v, ""));
+        show_seconds(text, by);
+    str_copy(r->short_by, sizeof(r->short_by), text);
 }
 
 static void read_rejected(struct plan_rejected *r, const struct json *v)
@@ -142,7 +152,7 @@ static void read_rejected(struct plan_rejected *r, const struct json *v)
     copy_sentences(r->what, sizeof(r->what), json_get(v, "what"));
     copy_sentences(r->why, sizeof(r->why), json_get(v, "why"));
     copy_sentences(r->nearest_change, sizeof(r->nearest_change), json_get(v, "nearest_change"));
-    read_short_by(r, json_get(v, "short_by"));
+    read_short_by(r, v);
 }
 
 struct plan_list *plan_list_from_json(const struct json *doc)

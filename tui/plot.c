@@ -28,6 +28,22 @@ void plot_bins(const struct plot *plot, double from, double to, struct plot_bin 
     }
 }
 
+/* Where points lie further apart than columns, a straight line leads from one to the next. */
+static void join(struct plot_bin *bin, int columns)
+{
+    int before = -1;
+    for (int i = 0; i < columns; i++) {
+        if (!bin[i].n)
+            continue;
+        for (int k = before + 1; before >= 0 && k < i; k++) {
+            double part = (double)(k - before) / (i - before);
+            double y = bin[before].last + (bin[i].last - bin[before].last) * part;
+            bin[k] = (struct plot_bin){y, y, y, 1};
+        }
+        before = i;
+    }
+}
+
 struct scale {
     double low, high; /* of the values; their logarithms when is_log */
     int dots;
@@ -152,10 +168,13 @@ static void draw_labels(struct pane p, const struct scale *s, const struct plot 
 
 static void draw_x_axis(struct pane p, int y, const struct plot *plot, double from, double to)
 {
-    char last[64];
+    char first[64], last[64];
+    snprintf(first, sizeof(first), "%s %.0f", plot->x_name, from);
     snprintf(last, sizeof(last), "%.0f", to);
-    text_putf(p, y, LABEL_COLUMNS, ROLE_DIM, "%s %.0f", plot->x_name, from);
-    text_put_right(p, y, p.r.w - text_width(last) - 1, text_width(last), ROLE_DIM, last);
+    int at = p.r.w - text_width(last) - 1;
+    if (LABEL_COLUMNS + text_width(first) < at)
+        text_putf(p, y, LABEL_COLUMNS, ROLE_DIM, "%s", first);
+    text_put_right(p, y, at, text_width(last), ROLE_DIM, last);
 }
 
 void plot_draw(struct pane p, const struct plot *plot)
@@ -172,6 +191,7 @@ void plot_draw(struct pane p, const struct plot *plot)
     int columns = in.r.w * d.w;
     struct plot_bin *bin = base_calloc((size_t)columns, sizeof(*bin));
     plot_bins(plot, from, to, bin, columns);
+    join(bin, columns);
     struct scale s = {.dots = in.r.h * d.h, .is_log = plot->is_log};
     if (find_scale(&s, plot, bin, columns)) {
         if (has_reference(plot))

@@ -28,6 +28,14 @@ char *show_seconds(char buf[SHOW_TEXT], double seconds)
     return isfinite(seconds) && seconds >= 0 ? units_seconds(buf, seconds) : unknown(buf);
 }
 
+char *show_elapsed(char buf[SHOW_TEXT], double seconds)
+{
+    if (!isfinite(seconds) || seconds >= 60)
+        return show_seconds(buf, seconds);
+    snprintf(buf, SHOW_TEXT, seconds < 10 ? "%.1f s" : "%.0f s", seconds > 0 ? seconds : 0);
+    return buf;
+}
+
 /* Digits of a whole number in groups of three. */
 static void group(char buf[SHOW_TEXT], const char *prefix, double whole)
 {
@@ -51,7 +59,7 @@ char *show_usd(char buf[SHOW_TEXT], double usd)
     if (usd >= 100)
         group(buf, "$", ceil(usd - 1e-9));
     else
-        snprintf(buf, SHOW_TEXT, "$%.2f", ceil(usd * 100 - 1e-7) / 100);
+        snprintf(buf, SHOW_TEXT, "$%.2f", fmax(0, ceil(usd * 100 - 1e-7) / 100));
     return buf;
 }
 

@@ -12,6 +12,8 @@ char *show_bytes(char buf[SHOW_TEXT], double bytes);
 char *show_usd(char buf[SHOW_TEXT], double usd);
 /* "1.42 s", "31 min", "4.5 h", "3.2 d". */
 char *show_seconds(char buf[SHOW_TEXT], double seconds);
+/* Of something that goes on: "0.4 s", "31 s", "4 min". */
+char *show_elapsed(char buf[SHOW_TEXT], double seconds);
 /* "97 %" from 0.97. */
 char *show_percent(char buf[SHOW_TEXT], double part);
 /* "9,812", "3.41"; at least three digits. */

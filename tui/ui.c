@@ -12,6 +12,9 @@ static const struct view_ops *const views[VIEW_COUNT] = {
     [VIEW_OFFERS] = &view_offers,
     [VIEW_JOB] = &view_job,
     [VIEW_PLANS] = &view_plans,
+    [VIEW_LAUNCH] = &view_launch,
+    [VIEW_RUN] = &view_run,
+    [VIEW_RUNS] = &view_runs,
     [VIEW_HELP] = &view_help,
 };
 
@@ -30,7 +33,11 @@ void ui_init(struct ui *ui, const struct tui_options *options)
     job_form_init(&ui->job);
     offers_view_init(&ui->offers);
     plans_view_init(&ui->plans);
-    ui->wants = WANT_OFFERS | WANT_PLAN;
+    launch_view_init(&ui->launch);
+    run_view_init(&ui->run);
+    runs_view_init(&ui->runs);
+    acting_init(&ui->acting);
+    ui->wants = WANT_OFFERS | WANT_RUNS;
 }
 
 void ui_release(struct ui *ui)
@@ -38,11 +45,23 @@ void ui_release(struct ui *ui)
     str_release(&ui->question.text);
     offers_view_release(&ui->offers);
     plans_view_release(&ui->plans);
+    run_view_release(&ui->run);
+    runs_view_release(&ui->runs);
+    acting_release(&ui->acting);
 }
 
-bool ui_is_busy(const struct ui *ui)
+double ui_tick_s(const struct ui *ui)
 {
-    return ui->offers.is_loading || ui->plans.is_searching;
+    if (ui->offers.is_loading || ui->plans.is_searching || ui->plans.is_writing ||
+        ui->acting.is_running)
+        return 0.25;
+    return ui_view(ui) == VIEW_RUN || ui_view(ui) == VIEW_RUNS ? 5 : 60;
+}
+
+void ui_tick(struct ui *ui)
+{
+    if (ui_view(ui) == VIEW_RUNS && !ui->acting.is_running)
+        ui->wants |= WANT_RUNS;
 }
 
 void ui_source_argv(const struct ui *ui, struct argv *a)
@@ -80,23 +99,34 @@ enum view ui_mode(const struct ui *ui)
     return ui->editing ? MODE_EDIT : ui_view(ui);
 }
 
+/* The first look at plans starts the search; nobody's cores are heated before. */
+static void arrived(struct ui *ui)
+{
+    enum view view = ui_view(ui);
+    const struct plans_view *p = &ui->plans;
+    if ((view == VIEW_JOB || view == VIEW_PLANS) && !p->data && !p->is_searching && !p->error[0])
+        ui->wants |= WANT_PLAN;
+    if (view == VIEW_RUNS)
+        ui->wants |= WANT_RUNS;
+}
+
 void ui_show(struct ui *ui, enum view view)
 {
-    if (!views[view])
-        return;
     ui->stack[0] = view;
     ui->depth = 1;
+    arrived(ui);
 }
 
 void ui_push(struct ui *ui, enum view view)
 {
-    if (!views[view] || ui_view(ui) == view)
+    if (ui_view(ui) == view)
         return;
     if (ui->depth == UI_DEPTH) {
         memmove(ui->stack, ui->stack + 1, (UI_DEPTH - 1) * sizeof(ui->stack[0]));
         ui->depth--;
     }
     ui->stack[ui->depth++] = view;
+    arrived(ui);
 }
 
 void ui_note(struct ui *ui, enum role role, const char *fmt, ...)
@@ -198,11 +228,7 @@ static void show_help(struct ui *ui)
 
 static void next_view(struct ui *ui, int step)
 {
-    int view = (int)ui_view(ui);
-    do
-        view = (view + step + VIEW_HELP) % VIEW_HELP;
-    while (!views[view] && view != (int)ui_view(ui) % VIEW_HELP);
-    ui_show(ui, (enum view)view);
+    ui_show(ui, (enum view)(((int)ui_view(ui) + step + VIEW_HELP) % VIEW_HELP));
 }
 
 static void act(struct ui *ui, enum action action)
@@ -263,8 +289,6 @@ static void draw_header(const struct ui *ui, struct pane p)
     bool is_short = p.r.w < 64;
     for (int v = 0; v < VIEW_HELP; v++) {
         enum role role = v == (int)ui_view(ui) ? ROLE_TAB : ROLE_NORMAL;
-        if (!views[v])
-            continue;
         if (is_short && role != ROLE_TAB)
             x = text_putf(p, 0, x, ROLE_DIM, " %d ", v + 1);
         else
@@ -308,7 +332,7 @@ static int count_lines(const char *text)
 {
     int n = *text != '\0';
     for (; *text; text++)
-        n += *text == '\n';
+        n += text[0] == '\n' && text[1] != '\0';
     return n;
 }
 

@@ -6,13 +6,17 @@
 #include <stdbool.h>
 
 #include "base/str.h"
+#include "tui/acting.h"
 #include "tui/job_form.h"
 #include "tui/keys.h"
 #include "tui/line_edit.h"
 #include "tui/tui.h"
 #include "tui/view_help.h"
+#include "tui/view_launch.h"
 #include "tui/view_offers.h"
 #include "tui/view_plans.h"
+#include "tui/view_run.h"
+#include "tui/view_runs.h"
 
 struct argv;
 struct ui;
@@ -43,9 +47,12 @@ enum { UI_DEPTH = 8, UI_NOTE = 512 };
 
 /* What a view wants done outside of the UI thread; the loop sees to it after each key. */
 enum want {
-    WANT_OFFERS = 1,    /* read the offers again */
-    WANT_PLAN = 2,      /* search plans for the form as it is */
-    WANT_SAVE_PLAN = 4, /* write the selected plan to a file */
+    WANT_OFFERS = 1,  /* read the offers again */
+    WANT_PLAN = 2,    /* search plans for the form as it is */
+    WANT_RUNS = 4,    /* list the runs again */
+    WANT_RUN = 8,     /* follow the run that is open */
+    WANT_WRITE = 32,  /* write the selected plan to plans.write_path */
+    WANT_ACTING = 16, /* start the command in ui->acting */
 };
 
 struct ui {
@@ -64,7 +71,11 @@ struct ui {
     struct job_form job;
     struct offers_view offers;
     struct plans_view plans;
+    struct launch_view launch;
+    struct run_view run;
+    struct runs_view runs;
     struct help_view help;
+    struct acting acting;
 };
 
 /* options: keeps, until ui_release. */
@@ -95,14 +106,16 @@ void ui_paste(struct ui *ui, const char *text);
 void ui_arrange(struct ui *ui, int rows, int cols);
 void ui_draw(const struct ui *ui, struct grid *g);
 
-/* Something moves by itself (a search, a timer): draw again soon although nothing arrives. */
-bool ui_is_busy(const struct ui *ui);
+/* Seconds after which the screen must be drawn again although nothing arrives: times that run on,
+ * ages, costs. */
+double ui_tick_s(const struct ui *ui);
+/* Once for each such moment. */
+void ui_tick(struct ui *ui);
 
 /* The options that name the offers, and the whole command that plans the job of the form. */
 void ui_source_argv(const struct ui *ui, struct argv *a);
 void ui_plan_argv(const struct ui *ui, struct argv *a);
 
-/* NULL when the view is not there. */
 const struct view_ops *ui_ops(enum view view);
 
 #endif

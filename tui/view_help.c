@@ -11,8 +11,6 @@ static const enum view sections[] = {VIEW_OFFERS, VIEW_JOB, VIEW_PLANS, VIEW_LAU
 
 static bool is_section_shown(const struct help_view *h, enum view section)
 {
-    if (section < VIEW_COUNT && !ui_ops(section))
-        return false;
     return h->has_all || section == h->about || section == VIEW_ANY;
 }
 

@@ -8,6 +8,7 @@
 #include "inventory/filter.h"
 #include "inventory/offer.h"
 #include "tui/argv.h"
+#include "tui/plan_search.h"
 #include "tui/screen.h"
 #include "tui/show.h"
 #include "tui/text_put.h"
@@ -179,8 +180,9 @@ void offers_view_init(struct offers_view *v)
 void offers_view_release(struct offers_view *v)
 {
     list_release(&v->list);
-    offers_free(v->data);
+    shared_offers_unref(v->shared);
     filter_free(v->filter);
+    v->shared = NULL;
     v->data = NULL;
     v->filter = NULL;
 }
@@ -196,15 +198,16 @@ static double newest(const struct offers *l)
     return max;
 }
 
-void offers_view_answer(struct offers_view *v, struct offers *data, const char *error)
+void offers_view_answer(struct offers_view *v, struct shared_offers *shared, const char *error)
 {
     v->is_loading = false;
     str_copy(v->error, sizeof(v->error), error);
-    if (!data)
+    if (!shared)
         return;
-    offers_free(v->data);
-    v->data = data;
-    v->newest_s = newest(data);
+    shared_offers_unref(v->shared);
+    v->shared = shared;
+    v->data = shared_offers_list(shared);
+    v->newest_s = newest(v->data);
     struct list_rows rows = offer_rows(v);
     list_update(&v->list, &rows);
 }
@@ -238,7 +241,7 @@ static void draw_title(const struct ui *ui, struct pane p)
         x = text_putf(p, 0, x, ROLE_NORMAL, "%s", list_count(&v->list, count));
     if (v->is_loading)
         x = text_putf(p, 0, x, ROLE_DIM, "%sreading for %s", v->data ? ", " : "",
-            show_seconds(time, ui->now_s - v->since_s));
+            show_elapsed(time, ui->now_s - v->since_s));
     else if (v->newest_s > 0)
         x = text_putf(p, 0, x, ROLE_DIM, ", %s", show_age(age, ui->now_s - v->newest_s));
     if (!is_filtered && v->source[0])

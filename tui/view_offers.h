@@ -9,11 +9,13 @@
 
 struct filter;
 struct offers;
+struct shared_offers;
 struct ui;
 struct view_ops;
 
 struct offers_view {
-    struct offers *data; /* owned; NULL until the first answer */
+    struct shared_offers *shared; /* NULL until the first answer */
+    const struct offers *data;    /* the list in it, NULL until then */
     struct list list;
     struct line_edit filter_text;
     struct filter *filter; /* of the last text that could be read; NULL: everything */
@@ -31,7 +33,7 @@ extern const struct view_ops view_offers;
 
 void offers_view_init(struct offers_view *v);
 void offers_view_release(struct offers_view *v);
-/* Take an answer; with an error the offers already there stay. */
-void offers_view_answer(struct offers_view *v, struct offers *data, const char *error);
+/* An answer: takes a reference, or NULL; with an error the offers already there stay. */
+void offers_view_answer(struct offers_view *v, struct shared_offers *shared, const char *error);
 
 #endif

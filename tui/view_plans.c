@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "tui/argv.h"
 #include "tui/plan_data.h"
+#include "tui/plan_search.h"
 #include "tui/plot.h"
 #include "tui/screen.h"
 #include "tui/show.h"
@@ -74,7 +75,7 @@ static void plan_cell(
         str_copy(text, LIST_CELL, plan_machines(r, buf));
         break;
     case PLAN_OFFER:
-        snprintf(text, LIST_CELL, "%s %s", r->provider, r->region);
+        snprintf(text, LIST_CELL, "%s %.60s", r->provider, r->region[0] ? r->region : r->offer_id);
         break;
     case PLAN_STRATEGY:
         strategy_text(r, text);
@@ -150,24 +151,34 @@ void plans_view_init(struct plans_view *v)
     memset(v, 0, sizeof(*v));
     list_init(&v->list, -1, false);
     list_init(&v->rejected, -1, false);
+    line_edit_set(&v->path, "plan.json");
 }
 
 void plans_view_release(struct plans_view *v)
 {
     list_release(&v->list);
     list_release(&v->rejected);
-    plan_list_free(v->data);
+    plan_found_unref(v->found);
+    v->found = NULL;
     v->data = NULL;
 }
 
 void plans_view_answer(
-    struct plans_view *v, struct plan_list *data, const char *error, double took_s)
+    struct plans_view *v, struct plan_found *found, const char *error, double took_s)
 {
-    plan_list_free(v->data);
+    plan_found_unref(v->found);
+    v->found = found;
+    plans_view_show(v, found ? plan_found_list(found) : NULL, error, took_s);
+}
+
+void plans_view_show(
+    struct plans_view *v, const struct plan_list *data, const char *error, double took_s)
+{
     v->data = data;
     v->is_searching = false;
     v->is_outdated = false;
     v->took_s = took_s;
+    str_copy(v->job, sizeof(v->job), v->asked);
     str_copy(v->error, sizeof(v->error), error);
     struct list_rows rows = plan_rows(data), rejected = rejected_rows(data);
     bool was_first = v->list.cursor == 0; /* whoever looks at the best plan goes on doing so */
@@ -196,36 +207,54 @@ static void draw_title(struct pane p, const char *name, const char *rest)
 static const char *state_text(const struct ui *ui, char buf[256])
 {
     const struct plans_view *v = &ui->plans;
-    char time[SHOW_TEXT], job[160];
-    job_form_summary(&ui->job, job, sizeof(job));
+    char time[SHOW_TEXT];
     if (v->is_searching)
-        snprintf(buf, 256, "searching for %s", show_seconds(time, ui->now_s - v->since_s));
+        snprintf(
+            buf, 256, "searching for %s: %s", show_elapsed(time, ui->now_s - v->since_s), v->asked);
+    else if (v->data && v->is_outdated)
+        snprintf(buf, 256, "of the job before its last change: %s", v->job);
     else if (v->data)
-        snprintf(buf, 256, "%zu, in %s, for %s", v->data->n, show_seconds(time, v->took_s), job);
+        snprintf(buf, 256, "%zu, in %s, for %s", v->data->n, show_elapsed(time, v->took_s), v->job);
     else
         buf[0] = '\0';
     return buf;
 }
 
+/* Parts worth a letter; what is too small to be seen is one last part. */
+static int visible_parts(const struct plan_row *r, struct plan_parts *out)
+{
+    struct plan_part rest = {"other", 0, NAN};
+    out->n = 0;
+    for (int i = 0; i < r->memory.n; i++) {
+        const struct plan_part *p = &r->memory.part[i];
+        if (p->value >= r->capacity_bytes / 1000 && out->n < PLAN_PARTS - 1)
+            out->part[out->n++] = *p;
+        else if (p->value > 0)
+            rest.value += p->value;
+    }
+    if (rest.value > 0)
+        out->part[out->n++] = rest;
+    return out->n;
+}
+
 static void draw_memory(const struct plan_row *r, struct pane p, int *y)
 {
     char peak[SHOW_TEXT], all[SHOW_TEXT], fit[SHOW_TEXT];
+    struct bar_part bar[PLAN_PARTS];
+    struct plan_parts parts;
+    int n = visible_parts(r, &parts), x = 10;
     text_putf(p, *y, 1, ROLE_HEADER, "memory");
     text_putf(p, *y, 10, ROLE_NORMAL, "%s of %s on each GPU, fits with %s",
         show_bytes(peak, r->peak_bytes), show_bytes(all, r->capacity_bytes),
         show_percent(fit, r->fit_probability));
-    struct bar_part part[PLAN_PARTS];
-    for (int i = 0; i < r->memory.n; i++)
-        part[i] = (struct bar_part){r->memory.part[i].value, (char)('a' + i)};
-    bar_draw(p, *y + 1, 10, p.r.w - 11, part, r->memory.n, r->capacity_bytes);
+    for (int i = 0; i < n; i++)
+        bar[i] = (struct bar_part){parts.part[i].value, (char)('a' + i)};
+    bar_draw(p, *y + 1, 10, p.r.w - 11, bar, n, r->capacity_bytes);
     *y += 2;
-    int x = 10;
-    for (int i = 0; i < r->memory.n; i++) {
+    for (int i = 0; i < n; i++) {
         char text[96], size[SHOW_TEXT];
-        if (!(r->memory.part[i].value > 0))
-            continue;
-        snprintf(text, sizeof(text), " %s %s  ", r->memory.part[i].name,
-            show_bytes(size, r->memory.part[i].value));
+        snprintf(text, sizeof(text), " %s %s  ", parts.part[i].name,
+            show_bytes(size, parts.part[i].value));
         if (x > 10 && x + 1 + text_width(text) > p.r.w) {
             x = 10;
             ++*y;
@@ -253,6 +282,28 @@ static void draw_lane(const struct plan_row *r, const struct plan_part *lane, st
         text_putf(p, y, x, ROLE_DIM, ", exposed %s", show_seconds(open, lane->exposed));
 }
 
+/* The same on one line, where there is no room for bars. */
+static void draw_lanes_short(const struct plan_row *r, struct pane p, int *y)
+{
+    int x = 10;
+    for (int i = 0; i < r->lanes.n; i++) {
+        const struct plan_part *lane = &r->lanes.part[i];
+        char text[128], size[SHOW_TEXT];
+        double open = isfinite(lane->exposed) ? lane->exposed : lane->value;
+        if (!(open > 0))
+            continue;
+        bool is_all = !(open < lane->value);
+        snprintf(text, sizeof(text), "%s %s%s  ", lane->name, show_seconds(size, open),
+            is_all ? "" : " exposed");
+        if (x > 10 && x + text_width(text) > p.r.w) {
+            x = 10;
+            ++*y;
+        }
+        x = text_putf(p, *y, x, ROLE_DIM, "%s", text);
+    }
+    ++*y;
+}
+
 static void draw_step(const struct plan_row *r, struct pane p, int *y)
 {
     char step[SHOW_TEXT], low[SHOW_TEXT], high[SHOW_TEXT], speed[SHOW_TEXT], mfu[SHOW_TEXT];
@@ -262,6 +313,10 @@ static void draw_step(const struct plan_row *r, struct pane p, int *y)
         show_seconds(high, r->step_s.high), show_number(speed, r->tokens_per_second_per_gpu),
         show_percent(mfu, r->mfu));
     ++*y;
+    if (p.r.h - *y < r->lanes.n + 1) {
+        draw_lanes_short(r, p, y);
+        return;
+    }
     for (int i = 0; i < r->lanes.n; i++) {
         if (r->lanes.part[i].value > 0)
             draw_lane(r, &r->lanes.part[i], p, (*y)++);
@@ -294,16 +349,24 @@ static void draw_shape(const struct plan_row *r, struct pane p, int *y)
 {
     char machines[PLAN_MACHINES_TEXT], strategy[LIST_CELL];
     strategy_text(r, strategy);
-    int x = text_putf(p, *y, 1, ROLE_HEADER, "plan");
-    x = text_putf(p, *y, 10, ROLE_NORMAL, "%s: %s, %lld a GPU x %lld, %s",
-        plan_machines(r, machines), strategy, (long long)r->micro_batch, (long long)r->grad_accum,
-        r->precision);
-    (void)x;
-    if (!r->is_launchable)
-        text_putf(p, *y, x + 2, ROLE_WARN, "for comparison: Berth does not launch it");
+    text_putf(p, *y, 1, ROLE_HEADER, "plan");
+    text_putf(p, *y, 10, ROLE_NORMAL, "%s at %s: %s, %lld a GPU x %lld, %s",
+        plan_machines(r, machines), r->offer_id, strategy, (long long)r->micro_batch,
+        (long long)r->grad_accum, r->precision);
     ++*y;
+    if (!r->is_launchable)
+        *y += text_wrap(p, *y, 10, 2, ROLE_WARN, r->not_launchable);
     text_putf(p, *y, 1, ROLE_HEADER, "why");
-    *y += text_wrap(p, *y, 10, 2, ROLE_NORMAL, r->why[0] ? r->why : "?");
+    char why[2 * PLAN_SENTENCE + 8];
+    snprintf(why, sizeof(why), "%s%s%s", r->why, r->limits[0] ? "; " : "", r->limits);
+    *y += text_wrap(p, *y, 10, 2, ROLE_NORMAL, why);
+}
+
+static void draw_basis(const struct plan_row *r, struct pane p, int y)
+{
+    text_putf(p, y, 1, ROLE_HEADER, "sure?");
+    text_putf(p, y, 10, ROLE_NORMAL, "%zu constants are estimates nobody has measured here%s",
+        r->priors, r->is_extrapolated ? "; beyond the measured range" : "");
 }
 
 static void draw_detail(const struct plans_view *v, struct pane p)
@@ -316,10 +379,7 @@ static void draw_detail(const struct plans_view *v, struct pane p)
     draw_money(r, p, &y);
     draw_memory(r, p, &y);
     draw_step(r, p, &y);
-    if (r->limits[0] && y < p.r.h) {
-        text_putf(p, y, 1, ROLE_HEADER, "limits");
-        text_wrap(p, y, 10, p.r.h - y, ROLE_NORMAL, r->limits);
-    }
+    draw_basis(r, p, y);
 }
 
 static void draw_rejected_detail(const struct plans_view *v, struct pane p)
@@ -384,6 +444,12 @@ static void plans_draw(const struct ui *ui, struct pane body)
         : is_detail_only  ? "Plan"
                           : "Plans",
         state_text(ui, state));
+    if (ui->editing == &v->path) {
+        struct pane title = grid_pane(body.grid, s.first_title);
+        pane_fill(title, 0, 0, title.r.w, 0x2500, ROLE_DIM);
+        int x = text_putf(title, 0, 1, ROLE_KEY, " write the plan to ");
+        line_edit_draw(&v->path, title, 0, x, title.r.w - x - 2, true);
+    }
     if (is_detail_only)
         second = first;
     else if (list->n > 0)
@@ -413,6 +479,28 @@ void plans_draw_best(const struct ui *ui, struct pane p)
 
 /* --- acting --- */
 
+static void write_to(struct ui *ui, const char *path)
+{
+    struct plans_view *v = &ui->plans;
+    str_copy(v->write_path, sizeof(v->write_path), path);
+    v->is_writing = true;
+    ui->wants |= WANT_WRITE;
+}
+
+static void write_done(struct ui *ui, enum action how)
+{
+    if (how == ACT_EDIT_DONE && ui->plans.path.len > 0)
+        write_to(ui, ui->plans.path.text);
+}
+
+/* The launch reads a file: write the plan where the form says it lies. */
+static void prepare_launch(struct ui *ui)
+{
+    launch_view_take_plan(ui, ui->options->plan_path);
+    write_to(ui, ui->options->plan_path);
+    ui_push(ui, VIEW_LAUNCH);
+}
+
 static void plans_act(struct ui *ui, enum action action)
 {
     struct plans_view *v = &ui->plans;
@@ -438,13 +526,14 @@ static void plans_act(struct ui *ui, enum action action)
         if (!r)
             ui_note(
                 ui, ROLE_WARN, "there is no plan to %s", action == ACT_LAUNCH ? "launch" : "write");
+        else if (v->is_outdated || v->is_searching)
+            ui_note(ui, ROLE_WARN, "wait for the plans of the job as it is now");
         else if (action == ACT_SAVE_PLAN)
-            ui->wants |= WANT_SAVE_PLAN;
+            ui_edit(ui, &v->path, NULL, write_done);
         else if (!r->is_launchable)
-            ui_note(ui, ROLE_WARN, "this plan is for comparison: Berth does not launch %s",
-                r->strategy);
+            ui_note(ui, ROLE_WARN, "Berth cannot launch this plan: %s", r->not_launchable);
         else
-            ui_push(ui, VIEW_LAUNCH);
+            prepare_launch(ui);
         break;
     default:
         break;
@@ -461,9 +550,17 @@ static bool plans_back(struct ui *ui)
 
 static void plans_command(const struct ui *ui, struct str *out)
 {
+    const struct plan_row *r = plans_view_selected(&ui->plans);
     struct argv a;
+    char pick[32];
     argv_init(&a);
     ui_plan_argv(ui, &a);
+    if (r && r->rank > 1) {
+        snprintf(pick, sizeof(pick), "%lld", (long long)r->rank);
+        argv_option(&a, "--pick", pick);
+    }
+    if (r)
+        argv_option(&a, "-o", ui->plans.path.text);
     argv_text(&a, out);
     argv_release(&a);
 }

@@ -1,6 +1,7 @@
 #include "planner/search.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -367,7 +368,7 @@ static void says_the_same_twice_and_stops_when_told(void **state)
     assert_string_equal(text[0], text[1]);
     free(text[0]);
     free(text[1]);
-    volatile bool stop = true;
+    atomic_bool stop = true;
     struct err e = ERR_INIT;
     struct search *s = NULL;
     struct search_input in = {.job = &j, .offers = l, .rates = rates, .is_cancelled = &stop};
