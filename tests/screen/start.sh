@@ -110,8 +110,10 @@ vanished_terminal_ends_the_program() {
     local pid i
     pid=$(pane_pid berth)
     tm kill-server
-    for i in $(seq 20); do
+    for i in $(seq 10); do
+        # whoever inherits the process may be slow to notice its end
         kill -0 "$pid" 2>/dev/null || return 0
+        ! grep -q '^State:.*Z' /proc/"$pid"/status || return 0
         sleep 0.1
     done
     echo "process $pid lives on"
