@@ -25,6 +25,7 @@ static const struct binding table[] = {
     {VIEW_ANY, ACT_PAGE_DOWN, K_PAGE_DOWN, ' ', 0, false, NULL, "one page down", NULL},
     {VIEW_ANY, ACT_FIRST, K_HOME, 'g', 0, false, NULL, "to the start", NULL},
     {VIEW_ANY, ACT_LAST, K_END, 'G', 0, false, NULL, "to the end", NULL},
+    {VIEW_ANY, ACT_COMMAND, '!', 0, 0, false, NULL, "the whole command that does what this view shows, to be copied", NULL},
     {VIEW_ANY, ACT_REPAINT, K_CTRL_L, 0, 0, false, NULL, "paint the screen anew", NULL},
 
     {VIEW_OFFERS, ACT_ENTER, K_ENTER, 0, 5, false, "details", "all that is known of the offer, or the list alone", "berth offers --json"},

@@ -37,6 +37,7 @@ enum action {
     ACT_QUIT,
     ACT_HELP,
     ACT_REPAINT,
+    ACT_COMMAND, /* the whole command, to be copied */
     ACT_REFRESH,
     ACT_FILTER,
     ACT_SORT,

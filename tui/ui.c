@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 
+#include "base/alloc.h"
 #include "tui/argv.h"
 #include "tui/screen.h"
 #include "tui/term.h"
@@ -241,6 +242,8 @@ static void act(struct ui *ui, enum action action)
         go_back(ui);
     else if (action == ACT_HELP)
         show_help(ui);
+    else if (action == ACT_COMMAND)
+        ui->shows_command = true;
     else if (action == ACT_NEXT_VIEW || action == ACT_PREVIOUS_VIEW)
         next_view(ui, action == ACT_NEXT_VIEW ? 1 : -1);
     else
@@ -250,6 +253,10 @@ static void act(struct ui *ui, enum action action)
 void ui_key(struct ui *ui, int key)
 {
     ui->note[0] = '\0';
+    if (ui->shows_command) {
+        ui->shows_command = false;
+        return;
+    }
     const struct binding *b = keys_find(ui_mode(ui), key, ui->options->is_read_only);
     enum action action = b ? b->action : ACT_NONE;
     if (ui->question.is_open)
@@ -358,6 +365,34 @@ static void draw_question(const struct ui *ui, struct pane body)
     line_edit_draw(&q->answer, in, y, x, in.r.w - x, true);
 }
 
+/* Lines are filled to the last column and nothing is inserted, so that it can be copied as it is.
+ */
+static void draw_command(const struct ui *ui, struct pane body)
+{
+    struct str command = STR_INIT;
+    const struct view_ops *ops = views[ui_view(ui)];
+    if (ops->command)
+        ops->command(ui, &command);
+    const char *text = command.len ? str_text(&command) : "there is no command for this view";
+    for (int y = 0; y < body.r.h; y++)
+        pane_fill(body, y, 0, body.r.w, ' ', ROLE_NORMAL);
+    text_putf(body, 0, 1, ROLE_TITLE, "As a command");
+    text_putf(body, 0, 15, ROLE_DIM, "any key closes");
+    for (int y = 2; *text && y < body.r.h; y++) {
+        struct pane line = pane_part(body, y, 0, 1, body.r.w);
+        size_t n = 0;
+        for (int x = 0; x < body.r.w && text[n]; n++)
+            x += ((unsigned char)text[n] & 0xc0) != 0x80;
+        while (((unsigned char)text[n] & 0xc0) == 0x80)
+            n++;
+        char *piece = base_strndup(text, n);
+        text_put(line, 0, 0, body.r.w, ROLE_NORMAL, piece);
+        free(piece);
+        text += n;
+    }
+    str_release(&command);
+}
+
 static void draw_too_small(struct pane p)
 {
     char have[64];
@@ -377,6 +412,8 @@ void ui_draw(const struct ui *ui, struct grid *g)
     draw_header(ui, grid_pane(g, s.header));
     views[ui_view(ui)]->draw(ui, body);
     draw_message(ui, grid_pane(g, s.message));
+    if (ui->shows_command)
+        draw_command(ui, body);
     if (ui->question.is_open)
         draw_question(ui, body);
     keys_footer(grid_pane(g, s.footer), ui_mode(ui), ui->options->is_read_only,

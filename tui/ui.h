@@ -60,6 +60,7 @@ struct ui {
     double now_s;              /* wall clock of this turn */
     enum view stack[UI_DEPTH]; /* where `q` and esc lead back to */
     int depth;                 /* the view shown is stack[depth - 1] */
+    bool shows_command;        /* the whole command lies over the view, until the next key */
     char note[UI_NOTE];        /* one sentence on the line above the footer, until the next key */
     enum role note_role;
     struct line_edit *editing;     /* text being entered; NULL when keys are commands */

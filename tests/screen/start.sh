@@ -191,6 +191,32 @@ idle_screen_costs_nothing() {
     [ $((after - before)) -le 4 ] || { echo "$((after - before)) wake-ups in 2 s"; return 1; }
 }
 
+a_source_that_hangs_blocks_nothing() {
+    mkfifo "$tmp/never.csv"
+    open 80x24 "$berth tui --offers $tmp/never.csv"
+    shows 'reading for'
+    keys 2
+    shows ' Job ' 'llama-3.1-8b'
+    keys 3
+    shows ' Plans '
+    keys '?'
+    shows 'Help Plans'
+    keys q q
+    shows 'exit 0'
+    restored
+}
+
+whole_command_can_be_seen() {
+    open 60x20 "$berth tui --offers $top/tests/cli/data/nodes.csv"
+    shows '1 Offers'
+    keys /
+    keys -l 'gpu:h100 price<2.5 !spot'
+    keys Enter '!'
+    shows 'As a command' "'price<2.5'"
+    keys x
+    hides 'As a command'
+}
+
 readme_shows_what_the_tests_draw() {
     "$top/tests/lib/readme_screens"
 }
@@ -202,7 +228,7 @@ for test in first_screen_is_the_offers keys_lead_through_all_views_and_back \
     stop_and_continue_repaints pasted_text_is_no_command dumb_terminal_is_refused_with_a_hint \
     unknown_terminal_is_taken_as_a_common_one pipes_get_no_escapes \
     without_colour_and_without_utf8_all_is_readable read_only_offers_nothing_that_acts \
-    idle_screen_costs_nothing readme_shows_what_the_tests_draw; do
+    idle_screen_costs_nothing a_source_that_hangs_blocks_nothing whole_command_can_be_seen readme_shows_what_the_tests_draw; do
     t $test $test
 done
 tap_done
