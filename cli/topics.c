@@ -198,11 +198,38 @@ static void write_memory(struct str *s)
                "as external. fit_probability says how likely it all fits.\n");
 }
 
+static void write_hosts(struct str *s)
+{
+    str_add(s,
+        "Host lists\n\n"
+        "--hosts takes a file, - for standard input, or the list itself:\n"
+        "  node[01-04,07]           node01 node02 node03 node04 node07\n"
+        "  gpu-[a-c],login:2222     several, with commas\n\n"
+        "A file has one host per line, # starts a comment:\n"
+        "  [user@]host[:port] [KEY=VALUE ...]\n"
+        "  [2001:db8::7]:22         IPv6 with a port; without one no brackets are needed\n"
+        "  slots=N                  ranks it may take (DeepSpeed hostfiles are understood)\n"
+        "  dir=PATH                 work folder there, instead of --remote-dir\n"
+        "  address=IP               where the other nodes reach it, when that is not the\n"
+        "                           address that SSH reaches\n"
+        "  identity=FILE            private key to log in with\n"
+        "  jump=[user@]host[:port]  go through this host\n"
+        "  price=USD                an hour, for the whole node\n"
+        "  user=NAME port=N         as in front of the host\n\n"
+        "Or JSON: {\"hosts\": [{\"host\": \"node[1-4]\", \"user\": \"ubuntu\"}]} with connect, user, "
+        "port,\n"
+        "identity, jump, slots, dir, rendezvous_address, price_usd_per_hour, exclude.\n\n"
+        "What ~/.ssh/config says about a host counts too (HostName, Port, User,\n"
+        "IdentityFile, ProxyJump). The first hosts are taken when the list has more than\n"
+        "the plan needs; the first one's agent coordinates the run.\n");
+}
+
 const struct help_topic HELP_TOPICS[] = {
     {"job", "the job file of berth plan", write_job},
     {"models", "models Berth knows by name", write_models},
     {"memory", "what takes memory, and how the peak is known", write_memory},
     {"filters", "how to choose among offers", write_filters},
+    {"hosts", "how to say which machines to run on", write_hosts},
     {"formats", "files that Berth reads and writes", write_formats},
     {"exit-codes", "what the exit status means", write_exit_codes},
     {"environment", "environment variables", write_environment},

@@ -98,10 +98,10 @@ left_of() {
     local p
     for p in /proc/[0-9]*; do
         [ "${p#/proc/}" != "$$" ] || continue
-        if cat "$p/environ" 2>/dev/null | tr '\0' '\n' | grep -q "^BERTH_RUN_DIR=$1" ||
-            cat "$p/cmdline" 2>/dev/null | tr '\0' '\n' | sed -n 2p | grep -qx agent &&
-            cat "$p/cmdline" 2>/dev/null | tr '\0' '\n' | grep -q "^$1"; then
-            echo "${p#/proc/} $(cat "$p/cmdline" 2>/dev/null | tr '\0' ' ')"
+        if tr '\0' '\n' <"$p/environ" | grep -q "^BERTH_RUN_DIR=$1" ||
+            { tr '\0' '\n' <"$p/cmdline" | sed -n 2p | grep -qx agent &&
+                tr '\0' '\n' <"$p/cmdline" | grep -q "^$1"; }; then
+            echo "${p#/proc/} $(tr '\0' ' ' <"$p/cmdline")"
         fi
-    done
+    done 2>/dev/null
 }
