@@ -17,9 +17,10 @@ static const char SCRIPT[] =
     "  [ -f \"$f\" ] || continue\n"
     "  pid=$(sed 's/.*\"pid\": *\\([0-9]*\\).*/\\1/' \"$f\")\n"
     "  start=$(sed 's/.*\"start_ticks\": *\\([0-9]*\\).*/\\1/' \"$f\")\n"
-    "  now=$(sed 's/.*) //' \"/proc/$pid/stat\" 2>/dev/null | cut -d' ' -f20)\n"
-    "  if [ -n \"$now\" ] && [ \"$now\" = \"$start\" ]; then echo \"running=$pid in ${f%/*}\"; "
-    "exit 3; fi\n"
+    "  set -- $(sed 's/.*) //' \"/proc/$pid/stat\" 2>/dev/null)\n" /* state is 1, start 20 */
+    "  [ $# -ge 20 ] && [ \"$1\" != Z ] || continue\n"
+    "  shift 19\n"
+    "  if [ \"$1\" = \"$start\" ]; then echo \"running=$pid in ${f%/*}\"; exit 3; fi\n"
     "done\n"
     "rm -rf \"$dir/runs\" \"$dir/engine\" \"$dir/data\" && { rmdir \"$dir\" 2>/dev/null || true; "
     "}\n";

@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# A run over two real SSH servers, from launch to clean: with the real engine once, else with ranks
+# that only speak the protocol.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib/tap.sh
+. tests/lib/sshd.sh
+. tests/lib/run.sh
+if [ ! -x "$sshd_binary" ]; then
+    skip e2e-launch "no sshd"
+    tap_done
+fi
+tap_cleanup() {
+    sshd_stop_all
+    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
+}
+sshd_setup "$tmp/sshd"
+sshd_start a
+sshd_start b
+sshd_hosts a b >"$tmp/hosts"
+head -c 300000 /dev/urandom >"$tmp/data.bin"
+two_node_plan "$tmp/plan2.json"
+one_node_plan "$tmp/plan1.json"
+
+trains_on_two_nodes_and_tells_the_result() {
+    cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/Apache-2.0 >"$tmp/text.txt"
+    jq '.job.tokens = 65536 | .steps = 4' "$tmp/plan2.json" >"$tmp/short.json"
+    exits 0 "$berth" launch "$tmp/short.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt" --json
+    [ "$(jq -r .state "$tmp/out")" = finished ]
+    [ "$(jq -r .step "$tmp/out")" = 4 ]
+    run=$(jq -r .id "$tmp/out")
+    [ "$(wc -l <"$BERTH_HOME/state/runs/$run/metrics.jsonl")" = 4 ]
+    cmp "$BERTH_HOME/state/runs/$run/metrics.jsonl" "$(node_dir a 0)/metrics.jsonl"
+    cmp "$BERTH_HOME/state/runs/$run/events.jsonl" "$(node_dir a 0)/events.jsonl"
+    exits 0 "$berth" fetch "$run" "$tmp/results" --json
+    [ "$(jq .step "$tmp/out")" = 4 ]
+    for f in $(jq -r '.files[].name' "$tmp/results/step-00000004/manifest.json"); do
+        cmp "$tmp/results/step-00000004/$f" "$(node_dir a 0)/ckpt/step-00000004/$f" ||
+            cmp "$tmp/results/step-00000004/$f" "$(node_dir b 1)/ckpt/step-00000004/$f"
+    done
+    nothing_left
+}
+
+the_second_launch_sends_nothing_again() {
+    local engine
+    launch_fake FAKE_STEPS=2
+    engine=$(echo "$sshd_dir"/a/home/berth/engine/*/berth-engine)
+    touch -d '2020-01-01' "$engine"
+    exits 0 "$berth" wait "$run"
+    launch_fake FAKE_STEPS=2
+    [ "$(date -r "$engine" +%Y)" = 2020 ]
+    exits 0 "$berth" wait "$run"
+    # what was damaged there is sent anew
+    echo damage >>"$engine"
+    launch_fake FAKE_STEPS=2
+    cmp "$engine" "$BUILD/berth-engine"
+    exits 0 "$berth" wait "$run"
+}
+
+survives_its_launcher_and_can_be_attached() {
+    launch_fake FAKE_STEPS=60
+    until_true 10 steps_done 5
+    exits 11 "$berth" status "$run" --exit-code --json
+    [ "$(jq -r .state "$tmp/out")" = running ]
+    exits 11 "$berth" wait "$run" --timeout 1s
+    exits 0 "$berth" attach "$run"
+    says "rank 1: rank 1 step 60" "$tmp/out"
+    exits 0 "$berth" status "$run" --exit-code
+    exits 0 "$berth" logs "$run" --rank 0 --tail 1
+    says "rank 0: rank 0 step 60" "$tmp/out"
+    [ "$(wc -l <"$tmp/out")" = 1 ]
+    [ "$(grep -c . "$BERTH_HOME/state/runs/$run/metrics.jsonl")" = 60 ]
+    nothing_left
+}
+
+stop_saves_ends_and_proves_it() {
+    launch_fake FAKE_STEPS=100000 FAKE_CHILD=1
+    until_true 10 steps_done 3
+    exits 7 "$berth" stop "$run"
+    one_sentence
+    exits 0 "$berth" stop "$run" -y --json
+    [ "$(jq -r '.state, .is_gone' "$tmp/out" | xargs)" = "cancelled true" ]
+    [ -n "$(ls "$(node_dir a 0)/ckpt")" ]
+    nothing_left
+    exits 12 "$berth" wait "$run"
+    exits 0 "$berth" stop "$run" -y
+    says "was already cancelled" "$tmp/out"
+}
+
+what_ignores_stop_is_killed() {
+    launch_fake FAKE_STEPS=100000 FAKE_STUBBORN=1
+    until_true 10 steps_done 3
+    exits 0 "$berth" stop "$run" -y --grace 1s
+    nothing_left
+    exits 12 "$berth" status "$run" --exit-code
+    says "were killed" "$tmp/out"
+}
+
+resumes_where_it_stopped_with_another_number_of_nodes() {
+    launch_fake FAKE_STEPS=100000
+    until_true 10 steps_done 5
+    exits 0 "$berth" stop "$run" -y
+    step=$(ls "$(node_dir a 0)/ckpt" | sed 's/step-//')
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" --hosts <(sshd_hosts a) \
+        --plan "$tmp/plan1.json" --env "FAKE_STEPS=$((step + 5))" --json
+    [ "$(jq -r '.state, .attempt, .step' "$tmp/out" | xargs)" = "finished 2 $((step + 5))" ]
+    exits 0 "$berth" logs "$run" --rank 0
+    says "resumes from step $step" "$tmp/out"
+    # a run that is over cannot be resumed while another attempt goes on
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" \
+        --env FAKE_STEPS=100000 -d
+    exits 2 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -d
+    one_sentence
+    exits 0 "$berth" stop "$run" -y
+    nothing_left
+}
+
+a_deleted_folder_between_stop_and_resume_is_named() {
+    launch_fake FAKE_STEPS=100000
+    until_true 10 steps_done 3
+    exits 0 "$berth" stop "$run" -y
+    rm -rf "$(node_dir b 1)"
+    exits 10 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank"
+    says "rank 1 finds no checkpoint" "$tmp/err"
+    nothing_left
+}
+
+environment_arrives_byte_by_byte() {
+    launch_fake "FAKE_STEPS=1" "ODD=it's \"\$HOME\" \\ a;b  \`c\`"
+    exits 0 "$berth" wait "$run"
+    [ "$(jq -r .env.ODD "$(node_dir a 0)/spec.json")" = "it's \"\$HOME\" \\ a;b  \`c\`" ]
+}
+
+work_folders_may_have_spaces_and_quotes() {
+    local odd="$sshd_dir/a/home/it's a \"dir\""
+    one=$tmp/plan1.json
+    "$berth" launch "$one" --hosts "127.0.0.1:$(cat "$sshd_dir/a/port")" "${sshd_connect[@]}" \
+        --remote-dir "$odd" --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+        --env FAKE_STEPS=2 >"$tmp/out"
+    says finished "$tmp/out"
+    [ -d "$odd/runs" ]
+    exits 0 "$berth" clean "127.0.0.1:$(cat "$sshd_dir/a/port")" "${sshd_connect[@]}" \
+        --remote-dir "$odd" -y
+    [ ! -e "$odd" ]
+}
+
+dry_run_says_all_and_does_nothing() {
+    before=$(ls "$BERTH_HOME/state/runs" | wc -l)
+    exits 0 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin" -n
+    says "rank --dir" "$tmp/out"
+    says "coordinator" "$tmp/out"
+    [ "$(ls "$BERTH_HOME/state/runs" | wc -l)" = "$before" ]
+}
+
+money_is_asked_for() {
+    sed 's/$/ price=2.50/' "$tmp/hosts" >"$tmp/paid"
+    exits 7 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/paid" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin"
+    says '$5.00 an hour' "$tmp/err"
+    exits 2 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/paid" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin" -y
+    says "needs --max-usd" "$tmp/err"
+    # a limit ends the run with a checkpoint although nobody watches: a cent is 7 seconds
+    hosts=$tmp/paid launch_fake FAKE_STEPS=100000 -- -y --max-usd 0.01
+    exits 12 "$berth" wait "$run" --timeout 40s
+    says "spending limit" "$tmp/err"
+    [ -n "$(ls "$(node_dir a 0)/ckpt")" ]
+    nothing_left
+}
+
+clean_leaves_no_file_on_the_nodes() {
+    launch_fake FAKE_STEPS=100000
+    until_true 10 steps_done 1
+    exits 6 "$berth" clean "$tmp/hosts" "${sshd_connect[@]}" -y
+    says "still goes on" "$tmp/err"
+    exits 6 "$berth" clean "$run" -y
+    exits 0 "$berth" stop "$run" -y
+    exits 0 "$berth" clean "$run" -y --local
+    [ ! -e "$(node_dir a 0)" ] && [ ! -e "$BERTH_HOME/state/runs/$run" ]
+    exits 0 "$berth" clean "$tmp/hosts" "${sshd_connect[@]}" -y
+    [ -z "$(find "$sshd_dir/a/home" "$sshd_dir/b/home" -mindepth 1 -not -path '*/.*')" ]
+    nothing_left
+}
+
+for f in trains_on_two_nodes_and_tells_the_result the_second_launch_sends_nothing_again \
+    survives_its_launcher_and_can_be_attached stop_saves_ends_and_proves_it \
+    what_ignores_stop_is_killed resumes_where_it_stopped_with_another_number_of_nodes \
+    a_deleted_folder_between_stop_and_resume_is_named environment_arrives_byte_by_byte \
+    work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
+    clean_leaves_no_file_on_the_nodes; do
+    t "$f" "$f"
+done
+tap_done
