@@ -36,6 +36,7 @@ struct following {
     struct fan *fan;
     struct stream *v;
     struct str log_lines; /* scratch */
+    struct json *sizes;   /* of the copies, by name; saved together with the offsets */
     int lock_fd;          /* -1: another process writes the files */
     double saved_s, start_s;
     double over_s;  /* when the coordinator's stream ended; 0: not yet */
@@ -64,8 +65,25 @@ static void load_offsets(struct following *w)
         const struct json *known = json_get(doc, key);
         w->v[i].offsets = json_is_obj(known) ? json_clone(known) : json_obj();
     }
+    const struct json *sizes = json_get(doc, "sizes");
+    w->sizes = json_is_obj(sizes) ? json_clone(sizes) : json_obj();
     json_free(doc);
     free(path);
+}
+
+/* A process that was killed may have copied more than it noted: forget the rest, it comes again. */
+static void cut_copies(struct following *w)
+{
+    const struct json *size;
+    const char *name;
+    void *cursor = NULL;
+    while (w->lock_fd >= 0 && json_next(w->sizes, &cursor, &name, &size)) {
+        char *path = run_dir_file(&w->c->info, name);
+        int64_t noted = json_as_int(size, 0);
+        if (file_size(path) > noted && truncate(path, noted) != 0)
+            w->failed = err_sys(&w->failed_why, RC_IO, "cannot cut '%s'", path);
+        free(path);
+    }
 }
 
 static void save_offsets(struct following *w)
@@ -78,6 +96,7 @@ static void save_offsets(struct following *w)
             snprintf(key, sizeof(key), "%lld", (long long)w->c->info.nodes[i].node);
             json_add(doc, key, json_clone(w->v[i].offsets));
         }
+        json_add(doc, "sizes", json_clone(w->sizes));
         char *text = json_print(doc, false);
         file_write(path, text, strlen(text), 0600, NULL);
         free(text);
@@ -108,12 +127,16 @@ static void copy_to(struct following *w, const char *name, const char *text, boo
     if (w->lock_fd < 0 || w->failed)
         return;
     char *path = run_dir_file(&w->c->info, name);
+    int64_t size = json_int(w->sizes, name, 0);
+    if (size == 0)
+        unlink(path); /* nothing of it was noted: begin anew */
     str_reset(&w->log_lines);
     str_add(&w->log_lines, text);
     if (adds_newline)
         str_addc(&w->log_lines, '\n');
     w->failed = file_append(path, str_text(&w->log_lines), w->log_lines.len, 0600, &e);
     w->failed_why = e;
+    json_add_int(w->sizes, name, size + (int64_t)w->log_lines.len);
     free(path);
 }
 
@@ -408,6 +431,7 @@ enum rc client_follow(struct client *c, const struct client_follow *f, struct er
     w.start_s = clock_now_s();
     take_lock(&w);
     load_offsets(&w);
+    cut_copies(&w);
     begin(&w);
     w.fan->fanout = (int)w.fan->count; /* they are connected already: all at once */
     rc = fan_run(w.fan, "following the run", step, &w, 0, &ignored);
@@ -419,6 +443,7 @@ enum rc client_follow(struct client *c, const struct client_follow *f, struct er
     }
     free(w.v);
     str_release(&w.log_lines);
+    json_free(w.sizes);
     if (w.lock_fd >= 0)
         close(w.lock_fd);
     session_close(c->session); /* streams may still be in the middle of it */

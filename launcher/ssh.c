@@ -243,11 +243,12 @@ static enum rc open_session(struct ssh *s, struct err *e)
 /* A server that closes before or during the handshake is most likely over its MaxStartups. */
 static enum progress retry_or_fail(struct ssh *s, struct err *e)
 {
-    bool is_named = s->session && libssh2_session_banner_get(s->session);
     char *why = base_strdup(ssh_last_error(s));
     int code = s->session ? libssh2_session_last_errno(s->session) : 0;
+    bool is_named =
+        code != LIBSSH2_ERROR_BANNER_RECV && s->session && libssh2_session_banner_get(s->session);
     bool is_drop = code == LIBSSH2_ERROR_SOCKET_RECV || code == LIBSSH2_ERROR_SOCKET_SEND ||
-                   code == LIBSSH2_ERROR_SOCKET_DISCONNECT;
+                   code == LIBSSH2_ERROR_SOCKET_DISCONNECT || code == LIBSSH2_ERROR_BANNER_RECV;
     ssh_drop(&s->base);
     if (is_drop && s->tries < MAX_TRIES && !s->opt.jump) {
         unsigned char jitter = 0;

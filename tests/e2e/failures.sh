@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# Things die: ranks, agents, the coordinator, the launcher, the SSH servers; Ctrl-C at any moment.
+# Each time: what is said, the exit code, and that nothing is left running.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib/tap.sh
+. tests/lib/sshd.sh
+. tests/lib/run.sh
+if [ ! -x "$sshd_binary" ]; then
+    skip e2e-failures "no sshd"
+    tap_done
+fi
+tap_cleanup() {
+    sshd_stop_all
+    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
+}
+sshd_setup "$tmp/sshd"
+sshd_start a
+sshd_start b
+sshd_hosts a b >"$tmp/hosts"
+head -c 300000 /dev/urandom >"$tmp/data.bin"
+two_node_plan "$tmp/plan2.json"
+
+begin() { # begin NAME=VALUE...: a long run that has made some steps
+    launch_fake FAKE_STEPS=100000 "$@"
+    until_true 10 steps_done 3
+}
+
+a_killed_rank_ends_the_run_and_is_named() {
+    begin
+    kill -9 "$(rank_pid b 1 1)"
+    exits 10 "$berth" wait "$run" --timeout 20s
+    says "rank 1 on host '127.0.0.1:$(cat "$sshd_dir/b/port")' was killed by signal 9" "$tmp/err"
+    until_true 5 nothing_left
+}
+
+a_rank_that_exits_is_named_with_its_last_line() {
+    launch_fake FAKE_STEPS=100000 FAKE_FAIL=0:7
+    exits 10 "$berth" wait "$run" --timeout 20s
+    says "exited with status 3; its last line: rank 0 meets its end" "$tmp/err"
+    until_true 5 nothing_left
+}
+
+consequences_are_not_taken_for_the_cause() {
+    launch_fake FAKE_STEPS=100000 FAKE_BLAME=0:5 FAKE_FAIL=1:6
+    exits 10 "$berth" wait "$run" --timeout 20s
+    says "rank 1" "$tmp/err"
+    grep -q '"is_consequence":true' "$BERTH_HOME/state/runs/$run/events.jsonl"
+}
+
+a_killed_agent_is_a_lost_host() {
+    begin
+    kill -9 "$(agent_pid b 1)"
+    exits 10 "$berth" wait "$run" --timeout 30s
+    says "host '127.0.0.1:$(cat "$sshd_dir/b/port")' was lost" "$tmp/err"
+    until_true 5 nothing_left
+}
+
+a_killed_coordinator_ends_the_run_everywhere() {
+    begin
+    kill -9 "$(agent_pid a 0)"
+    exits 10 "$berth" wait "$run" --timeout 30s
+    says "the agent on host '127.0.0.1:$(cat "$sshd_dir/a/port")' died" "$tmp/err"
+    # the other node notices by silence and ends its ranks by itself
+    until_true 12 nothing_left
+    [ "$(jq -r .state "$(node_dir b 1)/state.json")" = failed ]
+}
+
+a_stopped_rank_does_not_stop_the_end() {
+    begin
+    kill -STOP "$(rank_pid b 1 1)"
+    exits 0 "$berth" stop "$run" -y --grace 1s
+    nothing_left
+}
+
+a_killed_launcher_changes_nothing() {
+    "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+        --env FAKE_STEPS=40 >"$tmp/launch.out" 2>&1 &
+    launcher=$!
+    until_true 10 grep -q "step 1 of" "$tmp/launch.out"
+    kill -9 $launcher
+    run=$("$berth" runs --json | jq -r '.runs[0].id')
+    exits 0 "$berth" wait "$run" --timeout 30s
+    [ "$(wc -l <"$BERTH_HOME/state/runs/$run/metrics.jsonl")" = 40 ]
+    nothing_left
+}
+
+servers_that_restart_do_not_matter() {
+    launch_fake FAKE_STEPS=80
+    "$berth" attach "$run" >"$tmp/attach.out" 2>"$tmp/attach.err" </dev/null &
+    attached=$!
+    until_true 10 grep -q "rank 0 step 5" "$tmp/attach.out"
+    port=$(cat "$sshd_dir/a/port")
+    sshd_stop a
+    until_true 10 grep -q "lost the connection" "$tmp/attach.err"
+    "$sshd_binary" -f "$sshd_dir/a/sshd_config" -E "$sshd_dir/a/log"
+    wait $attached
+    says "is back" "$tmp/attach.err"
+    # nothing missing and nothing twice
+    [ "$(grep -c "rank 0: rank 0 step" "$tmp/attach.out")" = 80 ]
+    [ "$(sort -u "$BERTH_HOME/state/runs/$run/logs/rank-0.log" | grep -c step)" = 80 ]
+    nothing_left
+}
+
+an_unreachable_host_makes_stop_honest() {
+    begin
+    sshd_stop b
+    exits 6 "$berth" stop "$run" -y --connect-timeout 3s
+    says "could not be proven to be gone on 1 of 2 hosts" "$tmp/err"
+    says "verify-gone" "$tmp/err"
+    "$sshd_binary" -f "$sshd_dir/b/sshd_config" -E "$sshd_dir/b/log"
+    until_true 5 sshd_is_up "$(cat "$sshd_dir/b/port")"
+    exits 0 "$berth" stop "$run" -y
+    nothing_left
+}
+
+a_deleted_run_folder_ends_its_agent() {
+    begin
+    rm -rf "$(node_dir b 1)"
+    until_true 15 nothing_left
+    exits 10 "$berth" status "$run" --exit-code
+}
+
+ctrl_c_leaves_a_run_running() {
+    "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+        --env FAKE_STEPS=100000 >"$tmp/launch.out" 2>&1 &
+    launcher=$!
+    until_true 10 grep -q "step 1 of" "$tmp/launch.out"
+    kill -INT $launcher
+    status=0
+    wait $launcher || status=$?
+    [ $status = 130 ]
+    says "goes on on 2 nodes; \`berth attach" "$tmp/launch.out"
+    run=$("$berth" runs --json | jq -r '.runs[0].id')
+    exits 11 "$berth" status "$run" --exit-code
+    exits 0 "$berth" stop "$run" -y
+    nothing_left
+}
+
+ctrl_c_at_any_moment_leaves_nothing_half() {
+    for ms in 20 80 150 250 350 450 600 800 1000 1300; do
+        "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+            --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+            --env FAKE_STEPS=100000 >"$tmp/launch.out" 2>&1 &
+        launcher=$!
+        sleep "$(printf '0.%03d' $((ms % 1000)))"
+        [ $ms -lt 1000 ] || sleep 1
+        kill -INT $launcher 2>/dev/null
+        status=0
+        wait $launcher || status=$?
+        [ $status = 130 ] || {
+            echo "after $ms ms: exit $status"
+            cat "$tmp/launch.out"
+            return 1
+        }
+        run=$("$berth" runs --json | jq -r '.runs[0].id')
+        if grep -q "goes on" "$tmp/launch.out"; then
+            exits 0 "$berth" stop "$run" -y
+        elif [ "$run" != null ]; then
+            [ "$("$berth" runs --json | jq -r '.runs[0].state')" = cancelled ]
+        fi
+        nothing_left || {
+            echo "after $ms ms"
+            cat "$tmp/launch.out"
+            return 1
+        }
+    done
+}
+
+a_full_disk_on_a_node_is_one_sentence() {
+    [ "$(id -u)" = 0 ] && mkdir -p "$tmp/small" && mount -t tmpfs -o size=2m tmpfs "$tmp/small" 2>/dev/null || {
+        echo "cannot mount a small file system here"
+        return 0
+    }
+    echo "127.0.0.1:$(cat "$sshd_dir/a/port") dir=$tmp/small/berth" >"$tmp/full"
+    echo "127.0.0.1:$(cat "$sshd_dir/b/port") dir=$sshd_dir/b/home/berth" >>"$tmp/full"
+    result=0
+    exits 6 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/full" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin" || result=1
+    grep '^berth: ' "$tmp/err" || result=1
+    umount "$tmp/small"
+    nothing_left && return $result
+}
+
+for f in a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_last_line \
+    consequences_are_not_taken_for_the_cause a_killed_agent_is_a_lost_host \
+    a_killed_coordinator_ends_the_run_everywhere a_stopped_rank_does_not_stop_the_end \
+    a_killed_launcher_changes_nothing servers_that_restart_do_not_matter \
+    an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
+    ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
+    a_full_disk_on_a_node_is_one_sentence; do
+    t "$f" "$f"
+done
+tap_done
