@@ -45,8 +45,7 @@ int64_t estimate_short_by(const struct estimate *x, bool *is_host)
     return 0;
 }
 
-static void fill_host(
-    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
 {
     double ranks = (double)s->ranks_per_node;
     /* asynchronous saving copies the rank's part of the states first; offloaded ones are there */
@@ -60,7 +59,6 @@ static void fill_host(
         x->host_ram_bytes = (int64_t)((double)(x->peak_bytes + x->host_slab_bytes) * ranks +
                                       snapshot + cpu_process_bytes * ranks + cpu_system_bytes);
     x->host_capacity_bytes = mc->hw.ram_bytes;
-    (void)m;
 }
 
 static void fill_capacity(struct estimate *x, const struct machine *mc)
@@ -126,7 +124,7 @@ static void fill_rest(
 {
     fill_checkpoint(x, m, s, mc);
     fill_capacity(x, mc);
-    fill_host(x, m, s, mc);
+    fill_host(x, s, mc);
     fill_step(x, m, s, mc);
     /* the rows behind the constants end here */
     x->is_extrapolated = s->ranks > (mc->hw.is_gpu ? 512 : 16) || s->seq > 65536;
@@ -266,28 +264,55 @@ enum rc estimate_quick(struct estimate *out, const struct model *m, const struct
     return rc;
 }
 
+/* Live bytes of both memories, without offsets. */
 static enum rc live_bytes(
-    int64_t *out, const struct model *m, const struct strategy *s, struct err *e)
+    int64_t out[MEMORY_COUNT], const struct model *m, const struct strategy *s, struct err *e)
 {
     struct schedule *schedule = NULL;
     enum rc rc = schedule_build(&schedule, m, s, e);
-    if (!rc)
-        *out = layout_peak(schedule, MEMORY_DEVICE).live_bytes;
+    for (int i = 0; !rc && i < MEMORY_COUNT; i++)
+        out[i] = layout_peak(schedule, (enum memory)i).live_bytes;
     schedule_free(schedule);
+    return rc;
+}
+
+static enum rc live_bytes_quick(
+    int64_t out[MEMORY_COUNT], const struct model *m, const struct strategy *s, struct err *e)
+{
+    if (!is_worth_cutting(m, s))
+        return live_bytes(out, m, s, e);
+    struct model few = with_layers(m, few_layers(s)), more = with_layers(m, few_layers(s) + 2);
+    int64_t a[MEMORY_COUNT], b[MEMORY_COUNT];
+    enum rc rc = live_bytes(a, &few, s, e);
+    if (!rc)
+        rc = live_bytes(b, &more, s, e);
+    for (int i = 0; !rc && i < MEMORY_COUNT; i++)
+        out[i] = continue_int(a[i], b[i], line_position(m, s));
     return rc;
 }
 
 enum rc estimate_live_bytes(
     int64_t *out, const struct model *m, const struct strategy *s, struct err *e)
 {
-    if (!is_worth_cutting(m, s))
-        return live_bytes(out, m, s, e);
-    struct model few = with_layers(m, few_layers(s)), more = with_layers(m, few_layers(s) + 2);
-    int64_t a = 0, b = 0;
-    enum rc rc = live_bytes(&a, &few, s, e);
+    int64_t bytes[MEMORY_COUNT];
+    enum rc rc = live_bytes_quick(bytes, m, s, e);
     if (!rc)
-        rc = live_bytes(&b, &more, s, e);
-    if (!rc)
-        *out = continue_int(a, b, line_position(m, s));
+        *out = bytes[MEMORY_DEVICE];
     return rc;
+}
+
+enum rc estimate_memory(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e)
+{
+    int64_t bytes[MEMORY_COUNT];
+    enum rc rc = live_bytes_quick(bytes, m, s, e);
+    if (rc)
+        return rc;
+    memset(out, 0, sizeof *out);
+    out->peak_bytes = bytes[MEMORY_DEVICE];
+    out->host_slab_bytes = bytes[MEMORY_HOST] * s->ranks_per_node;
+    fill_checkpoint(out, m, s, machine);
+    fill_capacity(out, machine);
+    fill_host(out, s, machine);
+    return RC_OK;
 }

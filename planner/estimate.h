@@ -2,7 +2,8 @@
  *
  * Everything comes from the schedule that the engine would run: bytes from its layout, seconds from
  * simulating it. estimate_quick builds a few blocks only and continues linearly, which gives the
- * same live bytes and seconds (to 0.1 % with the optimizer on the host) at a fraction of the work. */
+ * same live bytes and seconds (to 0.1 % with the optimizer on the host) at a fraction of the work.
+ */
 #ifndef PLANNER_ESTIMATE_H
 #define PLANNER_ESTIMATE_H
 
@@ -63,6 +64,10 @@ double estimate_fit_probability(const struct machine *machine, int64_t slab_byte
 /* Live device bytes of a rank, exact, and a lower bound of the slab. */
 enum rc estimate_live_bytes(
     int64_t *out, const struct model *m, const struct strategy *s, struct err *e);
+
+/* Memory alone, from live bytes: no parts, no packing, no time. The cheapest whole answer. */
+enum rc estimate_memory(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e);
 
 /* Fits in device memory (probability at least a half) and, where it is known, in host memory. */
 bool estimate_fits(const struct estimate *x);

@@ -10,7 +10,7 @@
 #include "planner/hardware.h"
 #include "planner/search_cells.h"
 
-enum { MAX_RANKS_PLANNED = 16384, DEFAULT_PLANS = 10, MAX_PARETO = 200 };
+enum { MAX_RANKS_PLANNED = 16384 };
 
 void search_free(struct search *s)
 {
@@ -22,7 +22,7 @@ void search_free(struct search *s)
     free(s);
 }
 
-static bool is_cancelled(const struct finder *f)
+bool finder_is_cancelled(const struct finder *f)
 {
     return f->in->is_cancelled && atomic_load(f->in->is_cancelled);
 }
@@ -269,7 +269,7 @@ static enum rc run_in_order(struct race *r, struct err *e)
     qsort(order, r->space.n, sizeof *order, by_bound);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < r->space.n; i++) {
-        if (is_cancelled(r->f))
+        if (finder_is_cancelled(r->f))
             rc = err_set(e, RC_CANCELLED, "planning was cancelled");
         else
             rc = try_strategy(r, order[i].index, e);
@@ -278,23 +278,61 @@ static enum rc run_in_order(struct race *r, struct err *e)
     return rc;
 }
 
+/* At most the seconds of a step with any strategy that may fit; INFINITY when none may. */
+static double cell_step_s(const struct race *r, const struct cell *c)
+{
+    double step_s = INFINITY;
+    for (size_t i = 0; i < r->space.n; i++)
+        if (bounds_live_bytes(r->bounds, i) <= capacity(c))
+            step_s = fmin(step_s, bounds_step_s(r->bounds, c, i));
+    return step_s;
+}
+
+/* Leave out the cells that no list can come to hold, whatever their best strategy. */
+static void drop_cells(struct race *r)
+{
+    size_t kept = 0;
+    for (size_t k = 0; k < r->n_cells; k++) {
+        struct cell *c = r->cells[k];
+        bounds_price(r->bounds, c);
+        double step_s = cell_step_s(r, c);
+        c->is_dropped = !r->f->in->tries_everything && isfinite(step_s) &&
+                        !ranking_can_matter(r->f->ranking, c, step_s);
+        if (c->is_dropped) {
+            r->f->out->searched.pruned_by_bound += (int64_t)r->space.n;
+            bounds_clear(c);
+        } else {
+            r->cells[kept++] = c;
+        }
+    }
+    r->n_cells = kept;
+}
+
+static void gather_cells(struct race *r, const struct shape_of_ranks *shape)
+{
+    for (size_t i = 0; i < r->f->n_cells; i++)
+        if (has_shape(r->f, &r->f->cells[i], shape))
+            r->cells[r->n_cells++] = &r->f->cells[i];
+}
+
 static enum rc race_shape(struct finder *f, const struct shape_of_ranks *shape, struct err *e)
 {
     struct race r = {.f = f};
     r.cells = base_alloc((f->n_cells + 1) * sizeof *r.cells);
     r.is_in = base_calloc(f->n_cells + 1, sizeof *r.is_in);
-    for (size_t i = 0; i < f->n_cells; i++)
-        if (has_shape(f, &f->cells[i], shape))
-            r.cells[r.n_cells++] = &f->cells[i];
+    gather_cells(&r, shape);
     space_make(&r.space, f->in->job, shape);
     f->out->searched.space += (int64_t)(r.space.n * r.n_cells);
     enum rc rc = bounds_new(&r.bounds, &f->in->job->model, &r.space, e);
-    for (size_t k = 0; !rc && k < r.n_cells; k++)
-        bounds_price(r.bounds, r.cells[k]);
     if (!rc)
+        drop_cells(&r);
+    if (!rc && r.n_cells > 0)
         rc = run_in_order(&r, e);
-    for (size_t k = 0; k < r.n_cells; k++)
+    for (size_t k = 0; !rc && k < r.n_cells; k++) {
         bounds_clear(r.cells[k]);
+        ranking_add(f->ranking, r.cells[k]);
+    }
+    ranking_update(f->ranking);
     bounds_free(r.bounds);
     space_release(&r.space);
     free(r.cells);
@@ -318,364 +356,32 @@ static enum rc race_all(struct finder *f, struct err *e)
     return rc;
 }
 
-/* --- cells times offers: candidates --- */
-
-struct candidate {
-    size_t cell, offer;
-    struct bill bill;
-    bool is_allowed; /* budget and deadline */
-};
-
-struct candidates {
-    struct candidate *items;
-    size_t n, cap;
-    const struct finder *f;
-};
-
-static bool within_limits(const struct job *j, const struct bill *b)
-{
-    if (j->deadline_s > 0 && b->run_s[BILL_MID] > j->deadline_s)
-        return false;
-    if (j->budget_micro_usd <= 0)
-        return true;
-    return b->is_priced && b->total_micro_usd[BILL_MID] <= j->budget_micro_usd;
-}
-
-static void add_candidates(struct candidates *all, const struct finder *f)
-{
-    for (size_t i = 0; i < f->n_cells; i++) {
-        const struct cell *c = &f->cells[i];
-        const struct group *g = &f->groups[c->group];
-        for (size_t k = 0; c->has_best && k < g->n_offers; k++) {
-            const struct offer *o = offers_at(f->in->offers, g->offers[k]);
-            if (hardware_max_nodes(o) < c->nodes)
-                continue;
-            BASE_GROW(all->items, all->cap, all->n + 1);
-            struct candidate *x = &all->items[all->n++];
-            x->cell = i;
-            x->offer = g->offers[k];
-            bill_make(&x->bill, f->in->job, o, c->nodes, &c->best_estimate);
-            x->is_allowed = within_limits(f->in->job, &x->bill);
-        }
-    }
-}
-
-/* What a job's objective compares; unpriced offers come last unless only time counts. */
-static double merit(const struct job *j, const struct bill *b)
-{
-    double usd = (double)b->total_micro_usd[BILL_MID], s = b->run_s[BILL_MID];
-    if (j->objective == OBJECTIVE_TIME)
-        return s;
-    if (!b->is_priced)
-        return INFINITY;
-    return j->objective == OBJECTIVE_COST ? usd : usd * s;
-}
-
-static int compare_num(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
-/* By the objective, then money, time, number of ranks, and place in the list: a total order. */
-static int compare_candidates(
-    const struct finder *f, const struct candidate *a, const struct candidate *b)
-{
-    const struct job *j = f->in->job;
-    int d = compare_num(merit(j, &a->bill), merit(j, &b->bill));
-    if (!d)
-        d = (a->bill.is_priced ? 0 : 1) - (b->bill.is_priced ? 0 : 1);
-    if (!d)
-        d = compare_num(
-            (double)a->bill.total_micro_usd[BILL_MID], (double)b->bill.total_micro_usd[BILL_MID]);
-    if (!d)
-        d = compare_num(a->bill.run_s[BILL_MID], b->bill.run_s[BILL_MID]);
-    if (!d)
-        d = compare_num((double)f->cells[a->cell].nodes, (double)f->cells[b->cell].nodes);
-    if (!d)
-        d = (a->offer > b->offer) - (a->offer < b->offer);
-    return d;
-}
-
-static int by_merit(const void *a, const void *b, void *f)
-{
-    return compare_candidates(f, a, b);
-}
-
-static int by_cost(const void *pa, const void *pb, void *f)
-{
-    const struct candidate *a = pa, *b = pb;
-    int d = compare_num(
-        (double)a->bill.total_micro_usd[BILL_MID], (double)b->bill.total_micro_usd[BILL_MID]);
-    if (!d)
-        d = compare_num(a->bill.run_s[BILL_MID], b->bill.run_s[BILL_MID]);
-    return d ? d : compare_candidates(f, a, b);
-}
-
-/* --- results --- */
-
-static void add_pareto(struct finder *f, struct candidates *all)
-{
-    struct search *s = f->out;
-    s->pareto = base_calloc(MAX_PARETO, sizeof *s->pareto);
-    qsort_r(all->items, all->n, sizeof *all->items, by_cost, f);
-    double fastest = INFINITY;
-    for (size_t i = 0; i < all->n && s->n_pareto < MAX_PARETO; i++) {
-        const struct candidate *x = &all->items[i];
-        if (!x->is_allowed || !x->bill.is_priced || !(x->bill.run_s[BILL_MID] < fastest))
-            continue;
-        fastest = x->bill.run_s[BILL_MID];
-        const struct cell *c = &f->cells[x->cell];
-        s->pareto[s->n_pareto++] = (struct pareto_point){
-            x->offer, c->nodes, c->best, fastest, x->bill.total_micro_usd[BILL_MID], -1};
-    }
-}
-
-static bool has_plan_of(const struct search *s, size_t offer)
-{
-    for (size_t i = 0; i < s->n_plans; i++)
-        if (s->plans[i].offer == offer)
-            return true;
-    return false;
-}
-
-static enum rc add_plan(struct finder *f, const struct candidate *x, struct err *e)
-{
-    const struct cell *c = &f->cells[x->cell];
-    const struct model *m = &f->in->job->model;
-    struct plan *p = &f->out->plans[f->out->n_plans];
-    memset(p, 0, sizeof *p);
-    p->hw = c->machine.hw;
-    p->offer = x->offer;
-    p->nodes = c->nodes;
-    p->strategy = c->best;
-    enum rc rc = estimate_make(&p->estimate, m, &c->best, &c->machine, e);
-    if (rc)
-        return rc;
-    bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
-    p->is_launchable = search_is_launchable(m, &c->best, p->not_launchable);
-    search_describe_limits(&p->estimate, &p->strategy, p->limits);
-    f->out->n_plans++;
-    return RC_OK;
-}
-
-/* The best candidate of each offer, best offers first. */
-static enum rc add_plans(struct finder *f, struct candidates *all, struct err *e)
-{
-    size_t max = f->in->max_plans ? f->in->max_plans : DEFAULT_PLANS;
-    f->out->plans = base_calloc(max, sizeof *f->out->plans);
-    qsort_r(all->items, all->n, sizeof *all->items, by_merit, f);
-    enum rc rc = RC_OK;
-    for (size_t i = 0; !rc && i < all->n && f->out->n_plans < max; i++) {
-        if (is_cancelled(f))
-            rc = err_set(e, RC_CANCELLED, "planning was cancelled");
-        else if (all->items[i].is_allowed && !has_plan_of(f->out, all->items[i].offer))
-            rc = add_plan(f, &all->items[i], e);
-    }
-    return rc;
-}
-
-static void link_pareto(struct search *s)
-{
-    for (size_t i = 0; i < s->n_pareto; i++)
-        for (size_t k = 0; k < s->n_plans; k++)
-            if (s->plans[k].offer == s->pareto[i].offer && s->plans[k].nodes == s->pareto[i].nodes)
-                s->pareto[i].plan = (int)k;
-}
-
-/* --- reasons --- */
-
-static const char *const best_words[] = {"cheapest", "fastest", "best product of cost and time"};
-static const char *const worse_words[][2] = {
-    {"dear", "dearer"}, {"slow", "slower"}, {"bad", "worse in cost times time"}};
-
-/* The first plan against the runner-up. */
-static void explain_first(char *why, const struct job *j, double mine, double next)
-{
-    const char *word = best_words[j->objective];
-    double margin = 100 * (next / mine - 1);
-    if (isnan(next))
-        snprintf(why, SEARCH_TEXT, "the only plan there is");
-    else if (isinf(next))
-        snprintf(why, SEARCH_TEXT, "%s; the runner-up has no price", word);
-    else if (!(margin >= 0.05))
-        snprintf(why, SEARCH_TEXT, "%s; the runner-up comes to the same", word);
-    else if (margin >= 100)
-        snprintf(
-            why, SEARCH_TEXT, "%s; the runner-up comes to %.1f times as much", word, next / mine);
-    else
-        snprintf(why, SEARCH_TEXT, "%s, by %.1f %% before the runner-up", word, margin);
-}
-
-static void explain_later(char *why, const struct job *j, double mine, double first)
-{
-    double margin = 100 * (mine / first - 1);
-    if (!(first > 0))
-        snprintf(why, SEARCH_TEXT, "the first costs nothing");
-    else if (!(margin >= 0.05))
-        snprintf(why, SEARCH_TEXT, "comes to the same as the first");
-    else if (margin >= 100)
-        snprintf(why, SEARCH_TEXT, "%.1f times as %s as the first", mine / first,
-            worse_words[j->objective][0]);
-    else
-        snprintf(
-            why, SEARCH_TEXT, "%.1f %% %s than the first", margin, worse_words[j->objective][1]);
-}
-
-static void warn_of_limits(char *why, const struct job *j, const struct bill *b)
-{
-    size_t n = strlen(why);
-    if (j->budget_micro_usd > 0 && b->total_micro_usd[BILL_HIGH] > j->budget_micro_usd)
-        snprintf(why + n, SEARCH_TEXT - n, "; the high estimate is over the budget");
-    else if (j->deadline_s > 0 && b->run_s[BILL_HIGH] > j->deadline_s)
-        snprintf(why + n, SEARCH_TEXT - n, "; the high estimate misses the deadline");
-}
-
-static void explain_rank(struct finder *f, size_t i)
-{
-    struct search *s = f->out;
-    struct plan *p = &s->plans[i];
-    const struct job *j = f->in->job;
-    double mine = merit(j, &p->bill);
-    if (isinf(mine))
-        snprintf(p->why, sizeof p->why, "no price is known, so it cannot be compared");
-    else if (i == 0)
-        explain_first(p->why, j, mine, s->n_plans > 1 ? merit(j, &s->plans[1].bill) : NAN);
-    else
-        explain_later(p->why, j, mine, merit(j, &s->plans[0].bill));
-    warn_of_limits(p->why, j, &p->bill);
-}
-
-/* Groups whose every candidate breaks the budget or the deadline: the one that misses least. */
-static void reject_for_limits(struct finder *f, const struct candidates *all, size_t group)
-{
-    const struct job *j = f->in->job;
-    const struct candidate *best = NULL;
-    double best_over = INFINITY;
-    bool is_late = false;
-    for (size_t i = 0; i < all->n; i++) {
-        const struct candidate *x = &all->items[i];
-        if (f->cells[x->cell].group != group)
-            continue;
-        if (x->is_allowed)
-            return;
-        double late = j->deadline_s > 0 ? x->bill.run_s[BILL_MID] / j->deadline_s : 0;
-        double dear = j->budget_micro_usd > 0 && x->bill.is_priced
-                          ? (double)x->bill.total_micro_usd[BILL_MID] / (double)j->budget_micro_usd
-                          : 0;
-        if (fmax(late, dear) < best_over) {
-            best_over = fmax(late, dear);
-            best = x;
-            is_late = late >= dear;
-        }
-    }
-    if (!best)
-        return;
-    struct hardware hw = f->groups[group].hw;
-    hw.nodes = f->cells[best->cell].nodes;
-    char what[64], miss[UNITS_TEXT], whole[UNITS_TEXT], why[SEARCH_TEXT];
-    double over = is_late ? best->bill.run_s[BILL_MID] - j->deadline_s
-                          : (double)(best->bill.total_micro_usd[BILL_MID] - j->budget_micro_usd);
-    if (best->bill.is_priced || is_late)
-        snprintf(why, sizeof why, "%s by %s", is_late ? "misses the deadline" : "over the budget",
-            is_late ? units_seconds(miss, over) : units_usd(miss, (int64_t)over));
-    else
-        snprintf(why, sizeof why, "has no price, so no budget can be promised");
-    struct rejection *r = reject(f, hardware_text(&hw, what), why);
-    r->offers += f->groups[group].n_offers - 1;
-    if (!best->bill.is_priced && !is_late)
-        return;
-    r->shortage = is_late ? SHORT_SECONDS : SHORT_USD;
-    r->short_by = is_late ? over : over / (double)USD_MICRO;
-    snprintf(r->nearest_change, sizeof r->nearest_change, "a %s of %s",
-        is_late ? "deadline" : "budget",
-        is_late ? units_seconds(whole, best->bill.run_s[BILL_MID])
-                : units_usd(whole, best->bill.total_micro_usd[BILL_MID]));
-}
-
-static void reject_groups(struct finder *f, const struct candidates *all)
-{
-    for (size_t i = 0; i < f->n_groups; i++) {
-        const struct group *g = &f->groups[i];
-        bool fits = false;
-        for (size_t k = 0; k < g->n_cells; k++)
-            fits = fits || f->cells[g->first_cell + k].has_best;
-        if (g->n_cells > 0 && !fits)
-            reject_for_memory(f, g);
-        else if (fits)
-            reject_for_limits(f, all, i);
-    }
-}
-
-bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT])
-{
-    (void)s;
-    buf[0] = '\0';
-    if (m->has_qk_norm)
-        snprintf(buf, SEARCH_TEXT,
-            "the bundled engine does not have the q and k norms of this model yet");
-    return buf[0] == '\0';
-}
-
-/* --- what bounds the speed --- */
-
-void search_describe_limits(
-    const struct estimate *x, const struct strategy *s, char buf[SEARCH_TEXT])
-{
-    const struct simulation *sim = &x->simulation;
-    double compute = sim->busy_s[LANE_COMPUTE];
-    double wire = sim->exposed_s[LANE_GATHER] + sim->exposed_s[LANE_REDUCE];
-    double host =
-        sim->exposed_s[LANE_COPY_DOWN] + sim->exposed_s[LANE_COPY_UP] + sim->exposed_s[LANE_HOST];
-    const struct {
-        const char *what;
-        double s;
-    } shares[] = {
-        {"computing", compute},
-        {s->ranks > s->ranks_per_node ? "waiting for the network" : "waiting for other ranks",
-            wire},
-        {"waiting for the optimizer on the host", host},
-        {"fixed overhead", sim->step_s - compute - wire - host},
-    };
-    size_t most = 0;
-    for (size_t i = 1; i < BASE_COUNT(shares); i++)
-        if (shares[i].s > shares[most].s)
-            most = i;
-    snprintf(buf, SEARCH_TEXT, "%s takes %.0f %% of a step; memory is %.0f %% full",
-        shares[most].what, 100 * shares[most].s / sim->step_s,
-        100.0 * (double)x->peak_bytes / (double)x->capacity_bytes);
-}
-
 /* --- all of it --- */
 
 static void finder_release(struct finder *f)
 {
     for (size_t i = 0; i < f->n_groups; i++)
         free(f->groups[i].offers);
+    for (size_t i = 0; i < f->n_cells; i++)
+        bounds_clear(&f->cells[i]);
     free(f->groups);
     free(f->cells);
+    ranking_free(f->ranking);
 }
 
 static enum rc run(struct finder *f, struct err *e)
 {
-    struct candidates all = {.f = f};
     for (size_t i = 0; i < offers_count(f->in->offers); i++)
         add_offer(f, i);
     f->out->searched.hardware = (int64_t)f->n_groups;
     for (size_t i = 0; i < f->n_groups; i++)
         make_cells(f, i);
+    f->ranking = ranking_new(f);
     enum rc rc = race_all(f, e);
-    if (!rc) {
-        add_candidates(&all, f);
-        add_pareto(f, &all);
-        rc = add_plans(f, &all, e);
-    }
-    if (!rc) {
-        link_pareto(f->out);
-        for (size_t i = 0; i < f->out->n_plans; i++)
-            explain_rank(f, i);
-        reject_groups(f, &all);
-    }
-    free(all.items);
+    if (!rc)
+        rc = ranking_finish(f->ranking, e);
+    for (size_t i = 0; !rc && i < f->n_groups; i++)
+        reject_group(f, i);
     return rc;
 }
 

@@ -22,6 +22,7 @@ struct cell {
     const struct offer *offer; /* any of the group: run seconds do not depend on its price */
     double *compute_s;         /* by work class */
     struct traffic *traffic;   /* by traffic class */
+    bool is_dropped;           /* no list can come to hold it: not raced */
     bool has_best;
     size_t best_index; /* in the space, for ties */
     double best_run_s;
@@ -52,6 +53,8 @@ struct traffic {
     double norm_s, update_s;
 };
 
+struct ranking;
+
 struct finder {
     const struct search_input *in;
     struct group *groups;
@@ -60,7 +63,9 @@ struct finder {
     size_t n_cells, cells_cap;
     struct search *out;
     size_t rejected_cap;
+    struct ranking *ranking;
 };
+bool finder_is_cancelled(const struct finder *f);
 
 /* --- search_bound.c: seconds that no strategy can go below --- */
 
@@ -77,10 +82,26 @@ double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i);
 /* At most the live bytes of the i-th strategy. */
 double bounds_live_bytes(const struct bounds *b, size_t i);
 
+/* --- search_rank.c: offers with the best strategy of their cells, ranked --- */
+
+struct ranking *ranking_new(const struct finder *f);
+void ranking_free(struct ranking *r);
+/* The offers of a cell whose best strategy is found; the cell must stay where it is. */
+void ranking_add(struct ranking *r, const struct cell *c);
+/* Take what was added into account for ranking_can_matter. */
+void ranking_update(struct ranking *r);
+/* Can a cell whose step takes at least step_s still be a plan, a point of the front, or the nearest
+ * miss of its group? */
+bool ranking_can_matter(const struct ranking *r, const struct cell *c, double step_s);
+/* Write plans and Pareto front. */
+enum rc ranking_finish(struct ranking *r, struct err *e);
+/* Say so when all of a group breaks the budget or the deadline. */
+void reject_for_limits(struct finder *f, size_t group);
+
 /* --- search_reject.c --- */
 
 struct rejection *reject(struct finder *f, const char *what, const char *why);
-/* No strategy of the group fits: by how much, and what would. */
-void reject_for_memory(struct finder *f, const struct group *g);
+/* Say why the group has no plan, if it has none for memory or limits. */
+void reject_group(struct finder *f, size_t group);
 
 #endif

@@ -59,7 +59,7 @@ static struct thrift thriftiest(
                        (double)mc->hw.memory_bytes;
         struct estimate x;
         if (!is_thrifty || least >= (double)best.short_by ||
-            estimate_quick(&x, &j->model, s, mc, NULL))
+            estimate_memory(&x, &j->model, s, mc, NULL))
             continue;
         bool is_host;
         int64_t missing = estimate_short_by(&x, &is_host);
@@ -128,12 +128,15 @@ static void suggest(struct finder *f, const struct group *g, int64_t nodes, cons
         g->hw.is_gpu ? "GPU" : "rank");
 }
 
-void reject_for_memory(struct finder *f, const struct group *g)
+/* No strategy of the group fits: by how much on most nodes, and what would. */
+static void reject_for_memory(struct finder *f, const struct group *g)
 {
     const struct cell *last = &f->cells[g->first_cell + g->n_cells - 1];
     int64_t ranks = last->nodes * g->hw.ranks_per_node;
     struct shape_of_ranks shape = {ranks, g->hw.ranks_per_node, g->hw.is_gpu};
     struct thrift t = thriftiest(f->in->job, &shape, &last->machine);
+    if (t.short_by == 0)
+        return; /* it fits, but was not worth trying */
     struct hardware hw = g->hw;
     hw.nodes = last->nodes;
     char what[64], why[SEARCH_TEXT], need[UNITS_TEXT], miss[UNITS_TEXT];
@@ -146,4 +149,16 @@ void reject_for_memory(struct finder *f, const struct group *g)
     r->shortage = t.is_host ? SHORT_HOST_BYTES : SHORT_BYTES;
     r->short_by = (double)t.short_by;
     suggest(f, g, last->nodes, &t, r->nearest_change);
+}
+
+void reject_group(struct finder *f, size_t group)
+{
+    const struct group *g = &f->groups[group];
+    bool has_best = false;
+    for (size_t k = 0; k < g->n_cells; k++)
+        has_best = has_best || f->cells[g->first_cell + k].has_best;
+    if (has_best)
+        reject_for_limits(f, group);
+    else if (g->n_cells > 0)
+        reject_for_memory(f, g);
 }

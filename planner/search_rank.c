@@ -1,0 +1,490 @@
+/* Cells times offers, ranked: the plans, the Pareto front, and why each has its place. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/units.h"
+#include "inventory/offer.h"
+#include "planner/hardware.h"
+#include "planner/search_cells.h"
+
+enum { DEFAULT_PLANS = 10, MAX_PARETO = 200 };
+
+/* One offer with the best strategy of one of its cells. */
+struct candidate {
+    const struct cell *cell;
+    size_t offer;
+    struct bill bill;
+    bool is_allowed; /* by budget and deadline */
+};
+
+struct ranking {
+    const struct finder *f;
+    struct candidate *all;
+    size_t n, cap;
+    size_t n_updated; /* candidates that front and merits know already */
+    size_t *front;    /* candidates that none beats in both money and time, by rising cost */
+    size_t n_front, front_cap;
+    double *merit;    /* by offer: the best allowed candidate's, INFINITY for none */
+    double threshold; /* a candidate with more does not make the list of plans */
+    size_t max_plans;
+};
+
+struct ranking *ranking_new(const struct finder *f)
+{
+    struct ranking *r = base_calloc(1, sizeof *r);
+    size_t offers = offers_count(f->in->offers);
+    r->f = f;
+    r->max_plans = f->in->max_plans ? f->in->max_plans : DEFAULT_PLANS;
+    r->threshold = INFINITY;
+    r->merit = base_calloc(offers + 1, sizeof *r->merit);
+    for (size_t i = 0; i < offers; i++)
+        r->merit[i] = INFINITY;
+    return r;
+}
+
+void ranking_free(struct ranking *r)
+{
+    if (!r)
+        return;
+    free(r->all);
+    free(r->front);
+    free(r->merit);
+    free(r);
+}
+
+/* --- comparing --- */
+
+static bool within_limits(const struct job *j, const struct bill *b)
+{
+    if (j->deadline_s > 0 && b->run_s[BILL_MID] > j->deadline_s)
+        return false;
+    if (j->budget_micro_usd <= 0)
+        return true;
+    return b->is_priced && b->total_micro_usd[BILL_MID] <= j->budget_micro_usd;
+}
+
+/* What a job's objective compares; unpriced offers come last unless only time counts. */
+static double merit(const struct job *j, const struct bill *b)
+{
+    double usd = (double)b->total_micro_usd[BILL_MID], s = b->run_s[BILL_MID];
+    if (j->objective == OBJECTIVE_TIME)
+        return s;
+    if (!b->is_priced)
+        return INFINITY;
+    return j->objective == OBJECTIVE_COST ? usd : usd * s;
+}
+
+static int compare_num(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+/* By the objective, then money, time, number of ranks, and place in the list: a total order. */
+static int compare_candidates(
+    const struct finder *f, const struct candidate *a, const struct candidate *b)
+{
+    const struct job *j = f->in->job;
+    int d = compare_num(merit(j, &a->bill), merit(j, &b->bill));
+    if (!d)
+        d = (a->bill.is_priced ? 0 : 1) - (b->bill.is_priced ? 0 : 1);
+    if (!d)
+        d = compare_num(
+            (double)a->bill.total_micro_usd[BILL_MID], (double)b->bill.total_micro_usd[BILL_MID]);
+    if (!d)
+        d = compare_num(a->bill.run_s[BILL_MID], b->bill.run_s[BILL_MID]);
+    if (!d)
+        d = compare_num((double)a->cell->nodes, (double)b->cell->nodes);
+    if (!d)
+        d = (a->offer > b->offer) - (a->offer < b->offer);
+    return d;
+}
+
+static double usd_of(const struct candidate *x)
+{
+    return (double)x->bill.total_micro_usd[BILL_MID];
+}
+
+static double seconds_of(const struct candidate *x)
+{
+    return x->bill.run_s[BILL_MID];
+}
+
+/* --- adding --- */
+
+void ranking_add(struct ranking *r, const struct cell *c)
+{
+    const struct group *g = &r->f->groups[c->group];
+    for (size_t k = 0; c->has_best && k < g->n_offers; k++) {
+        const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
+        if (hardware_max_nodes(o) < c->nodes)
+            continue;
+        BASE_GROW(r->all, r->cap, r->n + 1);
+        struct candidate *x = &r->all[r->n++];
+        *x = (struct candidate){.cell = c, .offer = g->offers[k]};
+        bill_make(&x->bill, r->f->in->job, o, c->nodes, &c->best_estimate);
+        x->is_allowed = within_limits(r->f->in->job, &x->bill);
+    }
+}
+
+/* a is at least as good in money and time, and better in one of them or in the total order. */
+static bool beats(const struct ranking *r, const struct candidate *a, const struct candidate *b)
+{
+    if (usd_of(a) > usd_of(b) || seconds_of(a) > seconds_of(b))
+        return false;
+    bool is_better = usd_of(a) < usd_of(b) || seconds_of(a) < seconds_of(b);
+    return is_better || compare_candidates(r->f, a, b) < 0;
+}
+
+static void add_to_front(struct ranking *r, size_t candidate)
+{
+    const struct candidate *x = &r->all[candidate];
+    size_t kept = 0;
+    for (size_t i = 0; i < r->n_front; i++)
+        if (beats(r, &r->all[r->front[i]], x))
+            return;
+    for (size_t i = 0; i < r->n_front; i++)
+        if (!beats(r, x, &r->all[r->front[i]]))
+            r->front[kept++] = r->front[i];
+    BASE_GROW(r->front, r->front_cap, kept + 1);
+    size_t at = kept;
+    for (; at > 0 && usd_of(&r->all[r->front[at - 1]]) > usd_of(x); at--)
+        r->front[at] = r->front[at - 1];
+    r->front[at] = candidate;
+    r->n_front = kept + 1;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    return compare_num(*(const double *)a, *(const double *)b);
+}
+
+static void update_threshold(struct ranking *r)
+{
+    size_t n = offers_count(r->f->in->offers);
+    if (n < r->max_plans)
+        return;
+    double *sorted = base_alloc(n * sizeof *sorted);
+    memcpy(sorted, r->merit, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_value);
+    r->threshold = sorted[r->max_plans - 1];
+    free(sorted);
+}
+
+void ranking_update(struct ranking *r)
+{
+    for (; r->n_updated < r->n; r->n_updated++) {
+        const struct candidate *x = &r->all[r->n_updated];
+        if (!x->is_allowed)
+            continue;
+        r->merit[x->offer] = fmin(r->merit[x->offer], merit(r->f->in->job, &x->bill));
+        if (x->bill.is_priced)
+            add_to_front(r, r->n_updated);
+    }
+    update_threshold(r);
+}
+
+/* --- what need not be tried --- */
+
+static bool is_behind_front(const struct ranking *r, const struct bill *least)
+{
+    double usd = (double)least->total_micro_usd[BILL_MID], s = least->run_s[BILL_MID];
+    for (size_t i = 0; i < r->n_front; i++) {
+        const struct candidate *x = &r->all[r->front[i]];
+        if (usd_of(x) <= usd && seconds_of(x) <= s && (usd_of(x) < usd || seconds_of(x) < s))
+            return true;
+    }
+    return false;
+}
+
+/* The least that the offer can cost and last on the cell when a step takes at least step_s. */
+static struct bill least_bill(
+    const struct ranking *r, const struct offer *o, const struct cell *c, double step_s)
+{
+    struct estimate x = {.step_s = step_s, .step_low_s = step_s, .step_high_s = step_s};
+    struct bill b;
+    bill_make(&b, r->f->in->job, o, c->nodes, &x);
+    return b;
+}
+
+/* With limits, what misses them least must be known for groups that have nothing better. */
+static bool needs_a_miss(const struct ranking *r, const struct group *g)
+{
+    const struct job *j = r->f->in->job;
+    bool has_allowed = false;
+    for (size_t k = 0; k < g->n_offers; k++)
+        has_allowed = has_allowed || isfinite(r->merit[g->offers[k]]);
+    return (j->budget_micro_usd > 0 || j->deadline_s > 0) && !has_allowed;
+}
+
+bool ranking_can_matter(const struct ranking *r, const struct cell *c, double step_s)
+{
+    const struct group *g = &r->f->groups[c->group];
+    if (needs_a_miss(r, g))
+        return true;
+    for (size_t k = 0; k < g->n_offers; k++) {
+        const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
+        if (hardware_max_nodes(o) < c->nodes)
+            continue;
+        struct bill least = least_bill(r, o, c, step_s);
+        double m = merit(r->f->in->job, &least);
+        bool can_be_plan = !(m > r->merit[g->offers[k]]) && !(m > r->threshold);
+        bool can_be_front = least.is_priced && !is_behind_front(r, &least);
+        if (can_be_plan || can_be_front)
+            return true;
+    }
+    return false;
+}
+
+/* --- reasons --- */
+
+static const char *const best_words[] = {"cheapest", "fastest", "best product of cost and time"};
+static const char *const worse_words[][2] = {
+    {"dear", "dearer"}, {"slow", "slower"}, {"bad", "worse in cost times time"}};
+
+/* The first plan against the runner-up. */
+static void explain_first(char *why, const struct job *j, double mine, double next)
+{
+    const char *word = best_words[j->objective];
+    double margin = 100 * (next / mine - 1);
+    if (isnan(next))
+        snprintf(why, SEARCH_TEXT, "the only plan there is");
+    else if (isinf(next))
+        snprintf(why, SEARCH_TEXT, "%s; the runner-up has no price", word);
+    else if (!(margin >= 0.05))
+        snprintf(why, SEARCH_TEXT, "%s; the runner-up comes to the same", word);
+    else if (margin >= 100)
+        snprintf(
+            why, SEARCH_TEXT, "%s; the runner-up comes to %.1f times as much", word, next / mine);
+    else
+        snprintf(why, SEARCH_TEXT, "%s, by %.1f %% before the runner-up", word, margin);
+}
+
+static void explain_later(char *why, const struct job *j, double mine, double first)
+{
+    double margin = 100 * (mine / first - 1);
+    if (!(first > 0))
+        snprintf(why, SEARCH_TEXT, "the first costs nothing");
+    else if (!(margin >= 0.05))
+        snprintf(why, SEARCH_TEXT, "comes to the same as the first");
+    else if (margin >= 100)
+        snprintf(why, SEARCH_TEXT, "%.1f times as %s as the first", mine / first,
+            worse_words[j->objective][0]);
+    else
+        snprintf(
+            why, SEARCH_TEXT, "%.1f %% %s than the first", margin, worse_words[j->objective][1]);
+}
+
+static void warn_of_limits(char *why, const struct job *j, const struct bill *b)
+{
+    size_t n = strlen(why);
+    if (j->budget_micro_usd > 0 && b->total_micro_usd[BILL_HIGH] > j->budget_micro_usd)
+        snprintf(why + n, SEARCH_TEXT - n, "; the high estimate is over the budget");
+    else if (j->deadline_s > 0 && b->run_s[BILL_HIGH] > j->deadline_s)
+        snprintf(why + n, SEARCH_TEXT - n, "; the high estimate misses the deadline");
+}
+
+static void explain_rank(const struct finder *f, size_t i)
+{
+    struct search *s = f->out;
+    struct plan *p = &s->plans[i];
+    const struct job *j = f->in->job;
+    double mine = merit(j, &p->bill);
+    if (isinf(mine))
+        snprintf(p->why, sizeof p->why, "no price is known, so it cannot be compared");
+    else if (i == 0)
+        explain_first(p->why, j, mine, s->n_plans > 1 ? merit(j, &s->plans[1].bill) : NAN);
+    else
+        explain_later(p->why, j, mine, merit(j, &s->plans[0].bill));
+    warn_of_limits(p->why, j, &p->bill);
+}
+
+bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT])
+{
+    (void)s;
+    buf[0] = '\0';
+    if (m->has_qk_norm)
+        snprintf(buf, SEARCH_TEXT,
+            "the bundled engine does not have the q and k norms of this model yet");
+    return buf[0] == '\0';
+}
+
+/* --- what bounds the speed --- */
+
+void search_describe_limits(
+    const struct estimate *x, const struct strategy *s, char buf[SEARCH_TEXT])
+{
+    const struct simulation *sim = &x->simulation;
+    double compute = sim->busy_s[LANE_COMPUTE];
+    double wire = sim->exposed_s[LANE_GATHER] + sim->exposed_s[LANE_REDUCE];
+    double host =
+        sim->exposed_s[LANE_COPY_DOWN] + sim->exposed_s[LANE_COPY_UP] + sim->exposed_s[LANE_HOST];
+    const struct {
+        const char *what;
+        double s;
+    } shares[] = {
+        {"computing", compute},
+        {s->ranks > s->ranks_per_node ? "waiting for the network" : "waiting for other ranks",
+            wire},
+        {"waiting for the optimizer on the host", host},
+        {"fixed overhead", sim->step_s - compute - wire - host},
+    };
+    size_t most = 0;
+    for (size_t i = 1; i < BASE_COUNT(shares); i++)
+        if (shares[i].s > shares[most].s)
+            most = i;
+    snprintf(buf, SEARCH_TEXT, "%s takes %.0f %% of a step; memory is %.0f %% full",
+        shares[most].what, 100 * shares[most].s / sim->step_s,
+        100.0 * (double)x->peak_bytes / (double)x->capacity_bytes);
+}
+
+/* --- results --- */
+
+static bool has_plan_of(const struct search *s, size_t offer)
+{
+    for (size_t i = 0; i < s->n_plans; i++)
+        if (s->plans[i].offer == offer)
+            return true;
+    return false;
+}
+
+static enum rc add_plan(const struct finder *f, const struct candidate *x, struct err *e)
+{
+    const struct cell *c = x->cell;
+    const struct model *m = &f->in->job->model;
+    struct plan *p = &f->out->plans[f->out->n_plans];
+    memset(p, 0, sizeof *p);
+    p->hw = c->machine.hw;
+    p->offer = x->offer;
+    p->nodes = c->nodes;
+    p->strategy = c->best;
+    enum rc rc = estimate_make(&p->estimate, m, &c->best, &c->machine, e);
+    if (rc)
+        return rc;
+    bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
+    p->is_launchable = search_is_launchable(m, &c->best, p->not_launchable);
+    search_describe_limits(&p->estimate, &p->strategy, p->limits);
+    f->out->n_plans++;
+    return RC_OK;
+}
+
+static int by_merit(const void *a, const void *b, void *f)
+{
+    return compare_candidates(f, a, b);
+}
+
+/* The best candidate of each offer, best offers first. Sorts: indexes of the front are void then.
+ */
+static enum rc add_plans(struct ranking *r, struct err *e)
+{
+    struct search *s = r->f->out;
+    s->plans = base_calloc(r->max_plans, sizeof *s->plans);
+    qsort_r(r->all, r->n, sizeof *r->all, by_merit, (void *)(uintptr_t)r->f);
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < r->n && s->n_plans < r->max_plans; i++) {
+        if (finder_is_cancelled(r->f))
+            rc = err_set(e, RC_CANCELLED, "planning was cancelled");
+        else if (r->all[i].is_allowed && !has_plan_of(s, r->all[i].offer))
+            rc = add_plan(r->f, &r->all[i], e);
+    }
+    return rc;
+}
+
+static void add_pareto(struct ranking *r)
+{
+    struct search *s = r->f->out;
+    s->pareto = base_calloc(r->n_front + 1, sizeof *s->pareto);
+    for (size_t i = 0; i < r->n_front && i < MAX_PARETO; i++) {
+        const struct candidate *x = &r->all[r->front[i]];
+        s->pareto[s->n_pareto++] = (struct pareto_point){x->offer, x->cell->nodes, x->cell->best,
+            seconds_of(x), x->bill.total_micro_usd[BILL_MID], -1};
+    }
+}
+
+static void link_pareto(struct search *s)
+{
+    for (size_t i = 0; i < s->n_pareto; i++)
+        for (size_t k = 0; k < s->n_plans; k++)
+            if (s->plans[k].offer == s->pareto[i].offer && s->plans[k].nodes == s->pareto[i].nodes)
+                s->pareto[i].plan = (int)k;
+}
+
+enum rc ranking_finish(struct ranking *r, struct err *e)
+{
+    add_pareto(r);
+    enum rc rc = add_plans(r, e);
+    if (rc)
+        return rc;
+    link_pareto(r->f->out);
+    for (size_t i = 0; i < r->f->out->n_plans; i++)
+        explain_rank(r->f, i);
+    return RC_OK;
+}
+
+/* How far a candidate is beyond the deadline and the budget, as ratios; the larger one counts. */
+struct miss {
+    const struct candidate *candidate;
+    double over;
+    bool is_late;
+};
+
+static struct miss miss_of(const struct job *j, const struct candidate *x)
+{
+    double late = j->deadline_s > 0 ? seconds_of(x) / j->deadline_s : 0;
+    bool counts = j->budget_micro_usd > 0 && x->bill.is_priced;
+    double dear = counts ? usd_of(x) / (double)j->budget_micro_usd : 0;
+    return (struct miss){x, fmax(late, dear), late >= dear && late > 0};
+}
+
+/* The candidate of a group that misses the limits least; none when one keeps them. */
+static struct miss least_miss(const struct ranking *r, size_t group)
+{
+    struct miss best = {NULL, INFINITY, false};
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->all[i].cell->group != group)
+            continue;
+        if (r->all[i].is_allowed)
+            return (struct miss){NULL, 0, false};
+        struct miss m = miss_of(r->f->in->job, &r->all[i]);
+        if (m.over < best.over)
+            best = m;
+    }
+    return best;
+}
+
+static void describe_miss(struct rejection *r, const struct job *j, const struct miss *m)
+{
+    char whole[UNITS_TEXT];
+    const struct bill *b = &m->candidate->bill;
+    double over = m->is_late ? b->run_s[BILL_MID] - j->deadline_s
+                             : (double)(b->total_micro_usd[BILL_MID] - j->budget_micro_usd);
+    r->shortage = m->is_late ? SHORT_SECONDS : SHORT_USD;
+    r->short_by = m->is_late ? over : over / (double)USD_MICRO;
+    snprintf(r->nearest_change, sizeof r->nearest_change, "a %s of %s",
+        m->is_late ? "deadline" : "budget",
+        m->is_late ? units_seconds(whole, b->run_s[BILL_MID])
+                   : units_usd(whole, b->total_micro_usd[BILL_MID]));
+}
+
+void reject_for_limits(struct finder *f, size_t group)
+{
+    const struct job *j = f->in->job;
+    struct miss m = least_miss(f->ranking, group);
+    if (!m.candidate)
+        return;
+    struct hardware hw = f->groups[group].hw;
+    hw.nodes = m.candidate->cell->nodes;
+    const struct bill *b = &m.candidate->bill;
+    char what[64], miss[UNITS_TEXT], why[SEARCH_TEXT];
+    if (m.is_late)
+        snprintf(why, sizeof why, "misses the deadline by %s",
+            units_seconds(miss, b->run_s[BILL_MID] - j->deadline_s));
+    else if (b->is_priced)
+        snprintf(why, sizeof why, "over the budget by %s",
+            units_usd(miss, b->total_micro_usd[BILL_MID] - j->budget_micro_usd));
+    else
+        snprintf(why, sizeof why, "has no price, so no budget can be promised");
+    struct rejection *r = reject(f, hardware_text(&hw, what), why);
+    r->offers += f->groups[group].n_offers - 1;
+    if (m.is_late || b->is_priced)
+        describe_miss(r, j, &m);
+}
