@@ -11,6 +11,26 @@
 
 static const char *const KIND_NAMES[] = {"master", "exp_avg", "exp_avg_sq"};
 
+/* GPT-2's query, key and value are one tensor in Hugging Face's naming, but three here. */
+static const char *fused_part(const struct model *m, enum tensor_role role)
+{
+    if (m->family != MODEL_GPT2)
+        return "";
+    switch (role) {
+    case T_Q_W:
+    case T_Q_B:
+        return ".q";
+    case T_K_W:
+    case T_K_B:
+        return ".k";
+    case T_V_W:
+    case T_V_B:
+        return ".v";
+    default:
+        return "";
+    }
+}
+
 static void add_piece(const struct schedule *s, int unit, const struct tensor *t,
     enum state_kind kind, int64_t part_first, struct piece *out)
 {
@@ -26,8 +46,9 @@ static void add_piece(const struct schedule *s, int unit, const struct tensor *t
         .unit = unit,
         .kind = kind,
         .unit_first = first};
-    snprintf(out->name, sizeof(out->name), "%s.%s",
-        model_tensor_name(&s->model, unit, t->role, name), KIND_NAMES[kind]);
+    snprintf(out->name, sizeof(out->name), "%s%s.%s",
+        model_tensor_name(&s->model, unit, t->role, name), fused_part(&s->model, t->role),
+        KIND_NAMES[kind]);
 }
 
 size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out)

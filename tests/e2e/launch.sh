@@ -41,6 +41,30 @@ trains_on_two_nodes_and_tells_the_result() {
     nothing_left
 }
 
+a_real_run_resumes_on_one_node_with_the_same_data() {
+    for n in 1 2; do jq '.job.tokens = 196608 | .steps = 12' "$tmp/plan$n.json" >"$tmp/real$n.json"; done
+    "$berth" launch "$tmp/real2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt" -q -d >"$tmp/run-id"
+    run=$(cat "$tmp/run-id")
+    until_true 30 steps_done 3
+    exits 0 "$berth" stop "$run" -y
+    exits 12 "$berth" status "$run" --exit-code --json
+    step=$(jq .checkpoint.step "$tmp/out")
+    [ "$(jq .checkpoint.survives_host_loss "$tmp/out")" = true ]
+    [ "$step" -ge 3 ] && [ "$step" -lt 12 ]
+    exits 0 "$berth" resume "$run" --hosts <(sshd_hosts a) --plan "$tmp/real1.json"
+    # each step once, in order, on the same tokens as a run that was never stopped
+    [ "$(jq .step "$BERTH_HOME/state/runs/$run/metrics.jsonl" | xargs)" = "$(seq 12 | xargs)" ]
+    exits 0 "$berth" launch "$tmp/real1.json" --hosts <(sshd_hosts b) "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt" -q
+    whole=$(cat "$tmp/out")
+    paste <(jq .loss "$BERTH_HOME/state/runs/$run/metrics.jsonl") \
+        <(jq .loss "$BERTH_HOME/state/runs/$whole/metrics.jsonl") |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) { print "step " NR ": " $0; bad = 1 } }
+             END { exit bad || NR != 12 }'
+    nothing_left
+}
+
 the_second_launch_sends_nothing_again() {
     local engine
     launch_fake FAKE_STEPS=2
@@ -183,7 +207,8 @@ clean_leaves_no_file_on_the_nodes() {
     nothing_left
 }
 
-for f in trains_on_two_nodes_and_tells_the_result the_second_launch_sends_nothing_again \
+for f in trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with_the_same_data \
+    the_second_launch_sends_nothing_again \
     survives_its_launcher_and_can_be_attached stop_saves_ends_and_proves_it \
     what_ignores_stop_is_killed resumes_where_it_stopped_with_another_number_of_nodes \
     a_deleted_folder_between_stop_and_resume_is_named environment_arrives_byte_by_byte \

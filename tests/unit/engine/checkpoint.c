@@ -87,6 +87,8 @@ static struct checkpoint_options options_of(struct rank *r, const struct setting
         .dir = dir, .host_of = host_of, .has_partner = s->has_partner, .keep = s->keep};
 }
 
+static const char *model = "tiny-llama";
+
 static void train_and_save(struct rank *r)
 {
     struct setting *s = r->arg;
@@ -130,7 +132,7 @@ static struct setting run(
     st.precision = p;
     if (kind == STRATEGY_HSDP)
         st.shard_degree = ranks / 2;
-    struct rank_options o = {.model = "tiny-llama", .strategy = st};
+    struct rank_options o = {.model = model, .strategy = st};
     s.keep = s.keep ? s.keep : 2;
     ranks_run(&o, train_and_save, &s);
     return s;
@@ -161,6 +163,23 @@ static void any_strategy_and_world_size_loads_what_another_saved(void **state)
             assert_true(loaded.state_hash == saved.state_hash);
         }
     }
+}
+
+static void the_fused_attention_of_gpt2_is_kept_apart(void **state)
+{
+    (void)state;
+    struct err e;
+    dir_remove(root, &e);
+    model = "tiny-gpt2";
+    struct setting saved =
+        run(STRATEGY_DDP, 2, 1, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 2});
+    struct setting loaded = run(STRATEGY_ZERO3, 3, 1, PRECISION_FP32,
+        (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
+    model = "tiny-llama";
+    assert_int_equal(saved.rc, RC_OK);
+    if (loaded.rc)
+        fail_msg("%s", loaded.msg);
+    assert_true(loaded.state_hash == saved.state_hash);
 }
 
 static void a_resumed_run_has_the_same_bits_as_an_uninterrupted_one(void **state)
@@ -358,6 +377,7 @@ int test_checkpoint(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         T(any_strategy_and_world_size_loads_what_another_saved),
+        T(the_fused_attention_of_gpt2_is_kept_apart),
         T(a_resumed_run_has_the_same_bits_as_an_uninterrupted_one),
         T(a_lost_host_is_restored_from_its_partner),
         T(without_partner_a_lost_host_is_one_clear_sentence),
