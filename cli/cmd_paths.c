@@ -14,6 +14,7 @@ static const struct {
     {"config", PATH_CONFIG, "config.json"},
     {"cache", PATH_CACHE, ""},
     {"runs", PATH_STATE, "runs"},
+    {"log", PATH_STATE, "screens.log"},
     {"data", PATH_DATA, ""},
 };
 

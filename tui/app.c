@@ -19,9 +19,30 @@ struct app {
     struct work *work;
     struct ui ui;
     struct grid grid;
+    enum app_end end;
+    bool was_warned;          /* Ctrl-C while a command runs: the next one leaves */
     bool is_dirty, is_urgent; /* something to draw; it answers a key */
     double last_frame_s, last_full_s;
 };
+
+static void leave(struct app *a, enum app_end end)
+{
+    a->end = end;
+    a->ui.is_leaving = true;
+}
+
+/* Ctrl-C leaves; while a command runs the first one says what becomes of it. */
+static void interrupt(struct app *a)
+{
+    const struct acting *c = &a->ui.acting;
+    if (!c->is_running || a->was_warned) {
+        leave(a, APP_INTERRUPTED);
+        return;
+    }
+    ui_note(&a->ui, ROLE_WARN, "%s is running and %s; Ctrl-C once more leaves", c->title,
+        c->is_kept ? "goes on without the screens" : "would be ended");
+    a->was_warned = a->is_dirty = a->is_urgent = true;
+}
 
 static void take_keys(struct app *a)
 {
@@ -35,9 +56,10 @@ static void take_keys(struct app *a)
         if (key == K_CTRL_L)
             term_damage(a->term);
         a->is_dirty = a->is_urgent = true;
+        a->was_warned = false;
     }
     if (is_gone)
-        a->ui.is_leaving = true;
+        leave(a, APP_TERMINAL_GONE);
 }
 
 static void take_signals(struct app *a)
@@ -46,8 +68,10 @@ static void take_signals(struct app *a)
     while ((s = term_next_signal(a->term)) != TERM_SIGNAL_NONE) {
         if (s == TERM_SIGNAL_RESIZE)
             a->is_dirty = a->is_urgent = true;
+        else if (s == TERM_SIGNAL_INTERRUPT)
+            interrupt(a);
         else
-            a->ui.is_leaving = true;
+            leave(a, s == TERM_SIGNAL_GONE ? APP_TERMINAL_GONE : APP_INTERRUPTED);
     }
 }
 
@@ -82,7 +106,7 @@ static void turn(struct app *a)
     struct pollfd fds[] = {{term_key_fd(a->term), POLLIN, 0}, {term_signal_fd(a->term), POLLIN, 0},
         {mailbox_fd(a->mailbox), POLLIN, 0}};
     if (poll(fds, 3, wait_ms(a)) < 0 && errno != EINTR)
-        a->ui.is_leaving = true;
+        leave(a, APP_TERMINAL_GONE);
     a->ui.now_s = clock_wall_s();
     take_signals(a);
     take_keys(a); /* always: curses may hold keys that poll cannot see */
@@ -98,7 +122,7 @@ static void turn(struct app *a)
         draw(a);
 }
 
-void app_run(struct term *t, const struct tui_options *o)
+enum app_end app_run(struct term *t, const struct tui_options *o)
 {
     struct app a = {.term = t, .mailbox = mailbox_new()};
     a.work = work_new(a.mailbox);
@@ -114,4 +138,5 @@ void app_run(struct term *t, const struct tui_options *o)
     grid_release(&a.grid);
     if (work_free(a.work))
         mailbox_free(a.mailbox);
+    return a.end;
 }

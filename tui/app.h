@@ -6,7 +6,9 @@
 
 struct term;
 
+enum app_end { APP_LEFT, APP_INTERRUPTED, APP_TERMINAL_GONE };
+
 /* Run until the user leaves, the terminal goes away or a signal ends the program. */
-void app_run(struct term *t, const struct tui_options *o);
+enum app_end app_run(struct term *t, const struct tui_options *o);
 
 #endif

@@ -384,6 +384,8 @@ enum term_signal term_next_signal(struct term *t)
         apply_size(t);
         return TERM_SIGNAL_RESIZE;
     }
+    if (info.ssi_signo == SIGHUP)
+        return TERM_SIGNAL_GONE;
     return info.ssi_signo == SIGINT ? TERM_SIGNAL_INTERRUPT : TERM_SIGNAL_END;
 }
 

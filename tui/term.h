@@ -40,7 +40,13 @@ enum term_key {
     K_PASTE /* pasted text: term_pasted */
 };
 
-enum term_signal { TERM_SIGNAL_NONE, TERM_SIGNAL_RESIZE, TERM_SIGNAL_INTERRUPT, TERM_SIGNAL_END };
+enum term_signal {
+    TERM_SIGNAL_NONE,
+    TERM_SIGNAL_RESIZE,
+    TERM_SIGNAL_INTERRUPT, /* Ctrl-C */
+    TERM_SIGNAL_END,       /* somebody ends the program */
+    TERM_SIGNAL_GONE       /* the terminal is no longer there */
+};
 
 struct term_options {
     enum tui_color color;

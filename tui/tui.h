@@ -24,7 +24,8 @@ struct tui_options {
 /* Show the screens until the user leaves. Call it before any thread is started: it blocks the
  * signals it reads itself. RC_USAGE with a sentence that names the headless commands when standard
  * input or output is no terminal, or the terminal cannot address its cursor; nothing has been
- * written then. The terminal is as it was before on every return. */
+ * written then. RC_INTERRUPTED when a signal ended it, without a sentence when the terminal is
+ * gone. The terminal is as it was before on every return. */
 enum rc tui_main(const struct tui_options *o, struct err *e);
 
 #endif

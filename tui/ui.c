@@ -205,14 +205,20 @@ static void leave_view(struct ui *ui)
         ui->is_leaving = true;
 }
 
+/* Esc: out of what is open, out of a search that takes too long, out of the view. */
 static void go_back(struct ui *ui)
 {
+    bool shows_plans = ui_view(ui) == VIEW_PLANS || ui_view(ui) == VIEW_JOB;
     if (views[ui_view(ui)]->back && views[ui_view(ui)]->back(ui))
         return;
-    if (ui->depth > 1)
+    if (shows_plans && ui->plans.is_searching) {
+        ui->wants |= WANT_NO_PLAN;
+        ui_note(ui, ROLE_NORMAL, "the search is cancelled; r in the plans searches again");
+    } else if (ui->depth > 1) {
         ui->depth--;
-    else
+    } else {
         ui_note(ui, ROLE_DIM, "press q to leave");
+    }
 }
 
 static void show_help(struct ui *ui)

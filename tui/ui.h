@@ -47,12 +47,13 @@ enum { UI_DEPTH = 8, UI_NOTE = 512 };
 
 /* What a view wants done outside of the UI thread; the loop sees to it after each key. */
 enum want {
-    WANT_OFFERS = 1,  /* read the offers again */
-    WANT_PLAN = 2,    /* search plans for the form as it is */
-    WANT_RUNS = 4,    /* list the runs again */
-    WANT_RUN = 8,     /* follow the run that is open */
-    WANT_WRITE = 32,  /* write the selected plan to plans.write_path */
-    WANT_ACTING = 16, /* start the command in ui->acting */
+    WANT_OFFERS = 1,   /* read the offers again */
+    WANT_PLAN = 2,     /* search plans for the form as it is */
+    WANT_NO_PLAN = 64, /* cancel the search */
+    WANT_RUNS = 4,     /* list the runs again */
+    WANT_RUN = 8,      /* follow the run that is open */
+    WANT_WRITE = 32,   /* write the selected plan to plans.write_path */
+    WANT_ACTING = 16,  /* start the command in ui->acting */
 };
 
 struct ui {

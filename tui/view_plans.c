@@ -209,8 +209,8 @@ static const char *state_text(const struct ui *ui, char buf[256])
     const struct plans_view *v = &ui->plans;
     char time[SHOW_TEXT];
     if (v->is_searching)
-        snprintf(
-            buf, 256, "searching for %s: %s", show_elapsed(time, ui->now_s - v->since_s), v->asked);
+        snprintf(buf, 256, "searching for %s (esc cancels): %s",
+            show_elapsed(time, ui->now_s - v->since_s), v->asked);
     else if (v->data && v->is_outdated)
         snprintf(buf, 256, "of the job before its last change: %s", v->job);
     else if (v->data)

@@ -35,11 +35,40 @@ struct work {
 
 /* --- offers --- */
 
+/* A copy of what the options say: a source that hangs outlives them. */
+struct offers_request {
+    char **paths;
+    size_t n_paths;
+    bool has_here;
+    int64_t ranks_per_node;
+};
+
 struct offers_answer {
     struct offers *list; /* NULL when it failed */
     char error[400];
     char source[200];
 };
+
+static void offers_request_free(void *request)
+{
+    struct offers_request *r = request;
+    for (size_t i = 0; i < r->n_paths; i++)
+        free(r->paths[i]);
+    free(r->paths);
+    free(r);
+}
+
+static struct offers_request *offers_request_new(const struct tui_options *o)
+{
+    struct offers_request *r = base_calloc(1, sizeof(*r));
+    r->n_paths = o->n_offers_paths;
+    r->paths = base_calloc(r->n_paths + 1, sizeof(*r->paths));
+    for (size_t i = 0; i < r->n_paths; i++)
+        r->paths[i] = base_strdup(o->offers_paths[i]);
+    r->has_here = o->has_here;
+    r->ranks_per_node = o->ranks_per_node;
+    return r;
+}
 
 static void offers_answer_free(void *answer)
 {
@@ -48,26 +77,26 @@ static void offers_answer_free(void *answer)
     free(a);
 }
 
-static enum rc read_offers(const struct tui_options *o, struct offers *out, struct err *e)
+static enum rc read_offers(const struct offers_request *o, struct offers *out, struct err *e)
 {
     struct source_input in = {.ranks_per_node = o->ranks_per_node};
     enum rc rc = RC_OK;
-    for (size_t i = 0; i < o->n_offers_paths && !rc; i++)
-        rc = source_read_file(out, o->offers_paths[i], e);
+    for (size_t i = 0; i < o->n_paths && !rc; i++)
+        rc = source_read_file(out, o->paths[i], e);
     if (!rc && o->has_here)
         rc = SOURCE_HERE.read(out, &in, e);
-    if (!rc && !o->has_here && o->n_offers_paths == 0)
+    if (!rc && !o->has_here && o->n_paths == 0)
         rc = SOURCE_SAMPLE.read(out, &in, e);
     return rc;
 }
 
-static void name_source(const struct tui_options *o, char *text, size_t cap)
+static void name_source(const struct offers_request *o, char *text, size_t cap)
 {
-    const char *here = !o->has_here ? "" : o->n_offers_paths ? " and this machine" : "this machine";
-    if (o->n_offers_paths > 1)
-        snprintf(text, cap, "%zu files%s", o->n_offers_paths, here);
-    else if (o->n_offers_paths == 1)
-        snprintf(text, cap, "%s%s", o->offers_paths[0], here);
+    const char *here = !o->has_here ? "" : o->n_paths ? " and this machine" : "this machine";
+    if (o->n_paths > 1)
+        snprintf(text, cap, "%zu files%s", o->n_paths, here);
+    else if (o->n_paths == 1)
+        snprintf(text, cap, "%s%s", o->paths[0], here);
     else
         str_copy(text, cap, o->has_here ? here : "the bundled sample of list prices");
 }
@@ -76,12 +105,12 @@ static void load_offers(
     const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context)
 {
     (void)context;
-    const struct tui_options *const *o = request;
+    const struct offers_request *o = request;
     struct offers_answer *a = base_calloc(1, sizeof(*a));
     struct err e = ERR_INIT;
     a->list = offers_new();
-    name_source(*o, a->source, sizeof(a->source));
-    if (read_offers(*o, a->list, &e)) {
+    name_source(o, a->source, sizeof(a->source));
+    if (read_offers(o, a->list, &e)) {
         offers_free(a->list);
         a->list = NULL;
         str_copy(a->error, sizeof(a->error), e.msg);
@@ -96,11 +125,9 @@ static void ask_plan(struct work *w, struct ui *ui);
 
 static void ask_offers(struct work *w, struct ui *ui)
 {
-    const struct tui_options **r = base_calloc(1, sizeof(*r));
-    *r = ui->options;
     ui->offers.is_loading = true;
     ui->offers.since_s = ui->now_s;
-    worker_request(w->offers, r);
+    worker_request(w->offers, offers_request_new(ui->options));
 }
 
 static void take_offers(struct work *w, struct ui *ui, struct offers_answer *a)
@@ -257,7 +284,7 @@ struct work *work_new(struct mailbox *mb)
 {
     struct work *w = base_calloc(1, sizeof(*w));
     w->mb = mb;
-    w->offers = worker_new(load_offers, NULL, mb, NULL);
+    w->offers = worker_new(load_offers, offers_request_free, mb, NULL);
     w->plan = worker_new(plan_search, plan_request_free, mb, NULL);
     w->write = worker_new(plan_write_run, plan_write_free, mb, NULL);
     w->runs = worker_new(run_list_read, NULL, mb, NULL);
@@ -286,6 +313,11 @@ void work_start(struct work *w, struct ui *ui)
         ask_offers(w, ui);
     if (wants & WANT_PLAN)
         ask_plan(w, ui);
+    if (wants & WANT_NO_PLAN) {
+        worker_cancel(w->plan);
+        ui->plans.is_searching = false;
+        ui->plans.serial = ++w->serial;
+    }
     if (wants & WANT_WRITE)
         ask_write(w, ui);
     if (wants & WANT_RUNS)

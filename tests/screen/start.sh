@@ -55,6 +55,7 @@ escape_acts_at_once() {
 
 field_errors_stand_beside_the_field() {
     open 80x24 "$berth"
+    shows '$/GPU/H'
     keys 2 Down Enter C-u 'ten'
     shows "tokens        ten" "'ten'"
     keys C-u '2B' Enter
@@ -84,14 +85,19 @@ any_size_is_survived() {
 
 signals_restore_the_terminal() {
     local signal pid
-    for signal in TERM INT HUP; do
+    for signal in TERM INT QUIT; do
         open 80x24 "$berth"
         shows '$/GPU/H'
         pid=$(pane_pid berth)
         kill -$signal "$pid"
-        shows 'exit 0'
+        shows 'berth: interrupted; runs on the nodes go on' 'exit 130'
         restored
     done
+    open 80x24 "$berth"
+    shows '$/GPU/H'
+    keys C-c
+    shows 'exit 130'
+    restored
 }
 
 crash_restores_the_terminal_and_says_what_goes_on() {
