@@ -378,7 +378,8 @@ static enum rc add_plans(struct ranking *r, struct err *e)
 {
     struct search *s = r->f->out;
     s->plans = base_calloc(r->max_plans, sizeof *s->plans);
-    qsort_r(r->all, r->n, sizeof *r->all, by_merit, (void *)(uintptr_t)r->f);
+    if (r->n > 0)
+        qsort_r(r->all, r->n, sizeof *r->all, by_merit, (void *)(uintptr_t)r->f);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < r->n && s->n_plans < r->max_plans; i++) {
         if (finder_is_cancelled(r->f))
