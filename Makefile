@@ -190,6 +190,12 @@ fuzz-run: $(FUZZ_BINS)
 	  $(BUILD)/tests/fuzz_$$n -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -verbosity=0 \
 	    -artifact_prefix=$(BUILD)/$$n- $(BUILD)/corpus/$$n tests/fuzz/corpus/$$n || exit 1; done
 
+# the program on a terminal in memory
+SCREEN_BINS := $(patsubst tests/screen/%.c,$(BUILD)/tests/screen_%,$(wildcard tests/screen/*.c))
+$(BUILD)/tests/screen_%: $(BUILD)/obj/tests/screen/%.o $(call libs,base)
+	@mkdir -p $(@D); echo '  LINK $@'
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcmocka -lvterm -lutil $(STATIC)
+
 unit: $(UNIT_BINS)
 	@BUILD=$(BUILD) tests/run $(UNIT_BINS)
 
@@ -202,17 +208,17 @@ check-clang: | $(TEST_DEPS_STAMP)
 	@$(MAKE) --no-print-directory BUILD=build/clang CC=clang all
 
 check: $(TEST_DEPS_STAMP)
-	@$(MAKE) --no-print-directory all $(UNIT_BINS) $(FUZZ_BINS)
+	@$(MAKE) --no-print-directory all $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS)
 	@$(MAKE) --no-print-directory check-clang
 	@$(MAKE) --no-print-directory cuda
-	@BUILD=$(BUILD) tests/run tests/lint/all $(UNIT_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
+	@BUILD=$(BUILD) tests/run tests/lint/all $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
 check-san: $(TEST_DEPS_STAMP)
 	@$(MAKE) --no-print-directory BUILD=build/san SAN=address,undefined check-san-run
 
 .PHONY: check-san-run
-check-san-run: all $(UNIT_BINS) $(FUZZ_BINS)
-	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
+check-san-run: all $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS)
+	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
 check-tsan: $(TEST_DEPS_STAMP)
 	@$(MAKE) --no-print-directory BUILD=build/tsan SAN=thread build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
