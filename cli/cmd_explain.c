@@ -5,7 +5,7 @@
 #include "planner/explain.h"
 #include "planner/plan_file.h"
 
-static void print_json(const struct plan_file *p, struct out *out)
+static void print_json(const struct plan_file *p, const struct alternative *all, struct out *out)
 {
     struct json *doc = out_document(out, "explain/1");
     json_add(doc, "job", job_to_json(&p->job));
@@ -16,26 +16,38 @@ static void print_json(const struct plan_file *p, struct out *out)
     json_add_int(doc, "parameters", model_params(&p->job.model));
     json_add_num(doc, "model_flops_per_token", estimate_model_flops(&p->job.model, p->job.seq));
     json_add_str(doc, "flops_definition", estimate_flops_definition());
+    json_add(doc, "alternatives", explain_alternatives_json(all));
     json_add(doc, "prediction", json_clone(p->prediction));
     json_add(doc, "constants", json_clone(p->constants));
     out_json(out, doc);
 }
 
+static void print_text(const struct plan_file *p, const struct alternative *all, struct out *out)
+{
+    struct str s = STR_INIT;
+    explain_plan_file(&s, p, all);
+    out_lines(out, str_text(&s));
+    str_release(&s);
+}
+
 static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct plan_file p;
+    struct rates *rates = NULL;
+    struct alternative all[ALTERNATIVES];
     enum rc rc = plan_file_read(&p, args_operand(args, 0), e);
     if (rc)
         return rc;
     rc = plan_file_check_hash(&p, e);
-    if (!rc && out_is_json(out)) {
-        print_json(&p, out);
-    } else if (!rc) {
-        struct str s = STR_INIT;
-        explain_plan_file(&s, &p);
-        out_lines(out, str_text(&s));
-        str_release(&s);
-    }
+    if (!rc)
+        rc = rates_builtin(&rates, e);
+    if (!rc)
+        rc = search_alternatives(all, &p.job, &p.offer, p.nodes, rates, e);
+    if (!rc && out_is_json(out))
+        print_json(&p, all, out);
+    else if (!rc)
+        print_text(&p, all, out);
+    rates_free(rates);
     plan_file_release(&p);
     return rc;
 }
@@ -50,8 +62,9 @@ const struct command CMD_EXPLAIN = {
     .min_operands = 1,
     .max_operands = 1,
     .about = "Prints what the plan rests on: the inputs of every formula, memory by name, a step "
-             "by lane, the bill line by line, and every constant with its source and date. A plan "
-             "whose schedule this program would build differently is refused.",
+             "by lane, what other ways of sharding would do on the same nodes, the bill line by "
+             "line, and every constant with its source and date. A plan whose schedule this "
+             "program would build differently is refused.",
     .examples = (const char *const[]){"berth explain plan.json",
         "berth explain plan.json --json | jq '.constants'", NULL},
     .groups = (const struct option_group *const[]){&NO_OPTIONS, NULL},

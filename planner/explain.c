@@ -329,7 +329,60 @@ static void add_where(struct str *out, const struct plan_file *p)
             o->inter_gbps_per_node);
 }
 
-void explain_plan_file(struct str *out, const struct plan_file *p)
+/* --- other ways on the same nodes --- */
+
+static void add_alternative(struct str *out, const struct plan_file *p, const struct alternative *a)
+{
+    char text[SEARCH_TEXT], b[UNITS_TEXT];
+    if (!a->exists)
+        return;
+    explain_strategy(&a->strategy, text);
+    if (!a->fits) {
+        str_addf(out, "  %s: %s %s even with\n      %s\n", strategy_kind_name(a->kind),
+            units_bytes(b, (double)a->short_by),
+            a->is_host ? "of host memory missing" : "too much for a rank", text);
+        return;
+    }
+    double slower = a->estimate.step_s / p->step_s - 1;
+    str_addf(out, "  %s: a step of %s", strategy_kind_name(a->kind),
+        units_seconds(b, a->estimate.step_s));
+    if (a->kind == p->strategy.kind)
+        str_addf(out, ", the plan\n");
+    else
+        str_addf(out, ", %+.1f %%, with\n      %s\n", 100 * slower, text);
+}
+
+static void add_alternatives(
+    struct str *out, const struct plan_file *p, const struct alternative *all)
+{
+    str_addf(out, "\nOther ways on the same nodes, each at its best\n");
+    for (int i = 0; i < ALTERNATIVES; i++)
+        add_alternative(out, p, &all[i]);
+}
+
+struct json *explain_alternatives_json(const struct alternative all[ALTERNATIVES])
+{
+    struct json *list = json_arr();
+    for (int i = 0; i < ALTERNATIVES; i++) {
+        const struct alternative *a = &all[i];
+        if (!a->exists)
+            continue;
+        struct json *v = json_obj();
+        json_add(v, "strategy", strategy_to_json(&a->strategy));
+        json_add_bool(v, "fits", a->fits);
+        json_add_num(v, "step_seconds", a->fits ? a->estimate.step_s : NAN);
+        json_add_num(v, "hours", a->fits ? a->run_s / 3600 : NAN);
+        json_add_int(v, "peak_bytes", a->estimate.peak_bytes);
+        if (a->fits)
+            json_add_null(v, "short_by_bytes");
+        else
+            json_add_int(v, "short_by_bytes", a->short_by);
+        json_push(list, v);
+    }
+    return list;
+}
+
+void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all)
 {
     char text[SEARCH_TEXT], a[UNITS_TEXT], hex[HASH128_HEX];
     const struct json *memory = json_get(p->prediction, "memory");
@@ -353,6 +406,8 @@ void explain_plan_file(struct str *out, const struct plan_file *p)
     add_parts(out, json_get(step, "parts"), false);
     str_addf(out, "  work, each operation as if alone:\n");
     add_parts(out, json_get(step, "work"), false);
+    if (all)
+        add_alternatives(out, p, all);
     str_addf(out, "\nHours and cost\n");
     add_money(out, p);
     str_addf(out, "\nConstants\n");

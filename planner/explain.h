@@ -17,8 +17,11 @@ void explain_winner(
     struct str *out, const struct search *s, const struct job *j, const struct offers *offers);
 /* What was rejected, at most max lines, and how much was searched. */
 void explain_rejected(struct str *out, const struct search *s, size_t max);
-/* Everything about a plan file: inputs, memory by name, a step by lane, bill, constants. */
-void explain_plan_file(struct str *out, const struct plan_file *p);
+/* Everything about a plan file: inputs, memory by name, a step by lane, what other ways of sharding
+ * would do on the same nodes (NULL: not said), bill, constants. */
+void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all);
+/* The same alternatives as an array of JSON objects. */
+struct json *explain_alternatives_json(const struct alternative all[ALTERNATIVES]);
 /* Memory and a step of one estimate, as `berth estimate` prints them. */
 void explain_estimate(struct str *out, const struct estimate *x, const struct model *m,
     const struct strategy *s, const struct machine *mc);

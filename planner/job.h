@@ -34,7 +34,7 @@ struct job {
     double deadline_s; /* from renting to the last checkpoint */
     int64_t max_gpus;  /* ranks */
     char provider[JOB_LIST], region[JOB_LIST], gpu[JOB_LIST], fabric[JOB_LIST]; /* "a,b" */
-    char strategy[JOB_LIST];     /* "zero2,zero3": only these are searched */
+    char strategy[JOB_LIST]; /* "zero2,zero3": only these are searched */
     enum spot spot;
     char data[JOB_TEXT];
     int64_t data_bytes; /* to upload before the run */

@@ -397,3 +397,82 @@ enum rc search_run(struct search **out, const struct search_input *in, struct er
     *out = f.out;
     return RC_OK;
 }
+
+/* --- alternatives on the same nodes --- */
+
+/* A finder with the one cell; everything else is empty. */
+static enum rc finder_of_cell(
+    struct finder *f, const struct search_input *in, int64_t nodes, struct err *e)
+{
+    struct hardware hw;
+    struct machine mc;
+    enum rc rc = hardware_from_offer(&hw, offers_at(in->offers, 0), nodes, e);
+    if (!rc)
+        rc = machine_make(&mc, in->rates, &hw, "berth", e);
+    if (rc)
+        return rc;
+    *f = (struct finder){.in = in, .out = base_calloc(1, sizeof *f->out)};
+    struct group *g = group_for(f, &hw);
+    g->max_nodes = nodes;
+    BASE_GROW(g->offers, g->cap, 1);
+    g->offers[g->n_offers++] = 0;
+    f->ranking = ranking_new(f);
+    add_cell(f, 0, nodes);
+    return RC_OK;
+}
+
+static void take_best(struct alternative *a, const struct cell *c)
+{
+    a->exists = a->fits = true;
+    a->strategy = c->best;
+    a->estimate = c->best_estimate;
+    a->run_s = c->best_run_s;
+}
+
+static void take_thriftiest(struct alternative *a, const struct job *j, const struct cell *c)
+{
+    const struct hardware *hw = &c->machine.hw;
+    struct shape_of_ranks shape = {c->nodes * hw->ranks_per_node, hw->ranks_per_node, hw->is_gpu};
+    struct thrift t = thriftiest(j, &shape, &c->machine);
+    a->exists = t.short_by < INT64_MAX;
+    a->strategy = t.strategy;
+    a->estimate = t.estimate;
+    a->short_by = t.short_by;
+    a->is_host = t.is_host;
+}
+
+static enum rc find_alternative(
+    struct alternative *a, const struct search_input *in, int64_t nodes, struct err *e)
+{
+    struct finder f;
+    enum rc rc = finder_of_cell(&f, in, nodes, e);
+    if (rc)
+        return rc;
+    const struct cell *c = &f.cells[0];
+    struct shape_of_ranks shape = {
+        nodes * c->machine.hw.ranks_per_node, c->machine.hw.ranks_per_node, c->machine.hw.is_gpu};
+    rc = race_shape(&f, &shape, e);
+    if (!rc && c->has_best)
+        take_best(a, c);
+    else if (!rc)
+        take_thriftiest(a, in->job, c);
+    search_free(f.out);
+    finder_release(&f);
+    return rc;
+}
+
+enum rc search_alternatives(struct alternative out[ALTERNATIVES], const struct job *j,
+    const struct offer *o, int64_t nodes, const struct rates *rates, struct err *e)
+{
+    struct job one = *j; /* borrows what j owns */
+    struct offers *list = offers_new();
+    struct search_input in = {.job = &one, .offers = list, .rates = rates};
+    enum rc rc = offers_add(list, o, e);
+    for (int k = 0; !rc && k < ALTERNATIVES; k++) {
+        out[k] = (struct alternative){.kind = (enum strategy_kind)k};
+        str_copy(one.strategy, sizeof one.strategy, strategy_kind_name(out[k].kind));
+        rc = find_alternative(&out[k], &in, nodes, e);
+    }
+    offers_free(list);
+    return rc;
+}

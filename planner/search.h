@@ -19,6 +19,7 @@
 #include "planner/job.h"
 #include "planner/rates.h"
 
+struct offer;
 struct offers;
 
 enum { SEARCH_TEXT = 240 };
@@ -91,6 +92,24 @@ struct search {
  * search_free. */
 enum rc search_run(struct search **out, const struct search_input *in, struct err *e);
 void search_free(struct search *s);
+
+/* The best that each way of sharding can do on the same nodes. */
+struct alternative {
+    enum strategy_kind kind;
+    bool exists; /* the space holds any (hsdp needs ranks to group) */
+    bool fits;
+    struct strategy strategy; /* fastest that fits; else the one that comes nearest to fitting */
+    struct estimate estimate; /* not fitting: memory only */
+    double run_s;
+    int64_t short_by; /* bytes per rank, or of a node's host memory */
+    bool is_host;
+};
+enum { ALTERNATIVES = STRATEGY_HSDP + 1 };
+
+/* One entry for each kind, whatever strategies the job names. RC_INVALID when the offer cannot be
+ * planned. */
+enum rc search_alternatives(struct alternative out[ALTERNATIVES], const struct job *j,
+    const struct offer *o, int64_t nodes, const struct rates *rates, struct err *e);
 
 /* Whether the bundled engine can run it; why not in buf otherwise. */
 bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT]);

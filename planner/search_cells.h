@@ -101,6 +101,17 @@ void reject_for_limits(struct finder *f, size_t group);
 /* --- search_reject.c --- */
 
 struct rejection *reject(struct finder *f, const char *what, const char *why);
+/* Of the strategies that save most, the one that comes nearest to fitting; short_by is INT64_MAX
+ * when the shape allows none. */
+struct thrift {
+    int64_t peak_bytes;
+    int64_t short_by;
+    bool is_host;
+    struct strategy strategy;
+    struct estimate estimate; /* memory only */
+};
+struct thrift thriftiest(
+    const struct job *j, const struct shape_of_ranks *shape, const struct machine *mc);
 /* Say why the group has no plan, if it has none for memory or limits. */
 void reject_group(struct finder *f, size_t group);
 

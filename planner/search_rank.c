@@ -300,8 +300,13 @@ static void explain_rank(const struct finder *f, size_t i)
 
 bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT])
 {
+    enum { ENGINE_MAX_HEAD_DIM = 256 };
     (void)s;
     buf[0] = '\0';
+    if (m->head_dim > ENGINE_MAX_HEAD_DIM)
+        snprintf(buf, SEARCH_TEXT,
+            "the bundled engine takes heads of at most %d elements, not %lld", ENGINE_MAX_HEAD_DIM,
+            (long long)m->head_dim);
     if (m->has_qk_norm)
         snprintf(buf, SEARCH_TEXT,
             "the bundled engine does not have the q and k norms of this model yet");

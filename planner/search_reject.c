@@ -35,15 +35,7 @@ const char *shortage_unit(enum shortage s)
 
 /* --- the least that the job can do with --- */
 
-/* Of the strategies that save most, the one that comes nearest to fitting. */
-struct thrift {
-    int64_t peak_bytes;
-    int64_t short_by;
-    bool is_host;
-    struct strategy strategy;
-};
-
-static struct thrift thriftiest(
+struct thrift thriftiest(
     const struct job *j, const struct shape_of_ranks *shape, const struct machine *mc)
 {
     struct thrift best = {.short_by = INT64_MAX};
@@ -64,7 +56,7 @@ static struct thrift thriftiest(
         bool is_host;
         int64_t missing = estimate_short_by(&x, &is_host);
         if (missing < best.short_by)
-            best = (struct thrift){x.peak_bytes, missing, is_host, *s};
+            best = (struct thrift){x.peak_bytes, missing, is_host, *s, x};
     }
     space_release(&space);
     return best;

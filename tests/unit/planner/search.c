@@ -1,9 +1,9 @@
 #include "planner/search.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -378,6 +378,32 @@ static void says_the_same_twice_and_stops_when_told(void **state)
     job_release(&j);
 }
 
+/* The plan is the best of the alternatives; a kind that does not fit says by how much. */
+static void the_plan_is_the_best_of_its_alternatives(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct job j = job_of("qwen2.5-7b", 1000000000, 2048, 64);
+    struct offer o = offer_of("box", "h100-sxm", 8, 1, 20 * USD_MICRO);
+    struct offers *l = offers_new();
+    add(l, o);
+    struct search *s = run(&j, l, false);
+    struct alternative all[ALTERNATIVES];
+    assert_int_equal(search_alternatives(all, &j, &o, 1, rates, &e), RC_OK);
+    double best = INFINITY;
+    for (int k = 0; k < ALTERNATIVES; k++) {
+        assert_true(all[k].exists);
+        assert_true(all[k].fits == (all[k].short_by == 0));
+        if (all[k].fits && all[k].run_s < best)
+            best = all[k].run_s;
+    }
+    assert_true(fabs(best / s->plans[0].bill.run_s[BILL_MID] - 1) < 1e-6);
+    assert_same_strategy(&all[s->plans[0].strategy.kind].strategy, &s->plans[0].strategy);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
 static void no_offers_give_no_plans(void **state)
 {
     (void)state;
@@ -402,6 +428,7 @@ int test_search(void)
         cmocka_unit_test(keeps_to_one_node_without_a_fabric_and_to_the_limits),
         cmocka_unit_test(the_front_falls_in_time_and_rises_in_cost),
         cmocka_unit_test(says_the_same_twice_and_stops_when_told),
+        cmocka_unit_test(the_plan_is_the_best_of_its_alternatives),
         cmocka_unit_test(no_offers_give_no_plans),
     };
     return cmocka_run_group_tests_name("search", tests, setup, teardown);
