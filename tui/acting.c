@@ -86,8 +86,7 @@ static void draw_title(const struct ui *ui, struct pane p)
 {
     const struct acting *a = &ui->acting;
     char time[SHOW_TEXT];
-    pane_fill(p, 0, 0, p.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(p, 0, 1, ROLE_TITLE, " %s ", a->what == ACT_NONE ? "Output" : a->title);
+    int x = title_put(p, a->what == ACT_NONE ? "Output" : a->title);
     if (a->what == ACT_NONE)
         return;
     double end_s = a->is_running ? ui->now_s : a->ended_s;

@@ -57,6 +57,7 @@ static const struct binding table[] = {
     {VIEW_RUN, ACT_LOG_SCALE, 'y', 0, 6, false, "log scale", "logarithmic scale, or linear again", NULL},
     {VIEW_RUN, ACT_FOLLOW, 'f', 0, 5, false, "follow", "to the newest log line, and stay there", "berth logs RUN --follow"},
     {VIEW_RUN, ACT_FILTER, '/', 0, 7, false, "filter", "show only log lines that contain a text", "berth logs RUN | grep TEXT"},
+    {VIEW_RUN, ACT_REFRESH, 'r', K_F5, 9, false, "refresh", "read the run's files again and attach anew", "berth status RUN"},
     {VIEW_RUN, ACT_STOP, 'X', 0, 3, true, "stop", "stop the run on every host, after a question", "berth stop RUN"},
     {VIEW_RUN, ACT_RESUME, 'R', 0, 8, true, "resume", "start it again from its last checkpoint, after a question", "berth resume RUN"},
 

@@ -1,5 +1,7 @@
 #include "tui/list.h"
 
+#include <math.h>
+
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/str.h"
@@ -20,6 +22,13 @@ void list_release(struct list *l)
 uint64_t list_id(const char *text)
 {
     return hash128(text, strlen(text)).lo;
+}
+
+int list_compare_numbers(double a, double b)
+{
+    if (isnan(a) || isnan(b))
+        return isnan(a) - isnan(b);
+    return (a > b) - (a < b);
 }
 
 /* --- order --- */

@@ -65,6 +65,8 @@ void list_draw(const struct list *l, const struct list_rows *rows, struct pane p
 /* "37 of 1204", or "1204" when all are shown. */
 char *list_count(const struct list *l, char buf[48]);
 
+/* For list_rows.compare: the unknown (NaN) comes last. */
+int list_compare_numbers(double a, double b);
 /* A number that identifies a row by its text, for list_rows.id. */
 uint64_t list_id(const char *text);
 

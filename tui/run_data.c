@@ -355,9 +355,11 @@ void run_follow(
     const struct run_follow_request *r = request;
     struct following f;
     following_open(&f, r->id);
+    bool is_first = true;
     while (!atomic_load(is_cancelled)) {
         struct run_news *news = base_calloc(1, sizeof(*news));
         news->serial = r->serial;
+        news->is_first = is_first;
         look_at_info(&f, news, r->id);
         look_at_metrics(&f, news);
         look_at_logs(&f, news);
@@ -366,6 +368,7 @@ void run_follow(
             mailbox_post(mb, (struct message){r->kind, news, run_news_free});
         else
             run_news_free(news);
+        is_first = is_first && !has_any;
         for (double s = 0; s < LOOK_S && !atomic_load(is_cancelled); s += STOP_LOOK_S)
             clock_sleep_s(STOP_LOOK_S);
     }

@@ -41,6 +41,7 @@ void run_rows_free(void *rows);
 /* What followed from one look at the files of a run. */
 struct run_news {
     uint64_t serial;
+    bool is_first; /* of this following */
     bool has_row;
     struct run_row row;
     bool starts_over; /* metrics holds all there is, not what was added */

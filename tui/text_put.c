@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-enum { MIDDLE_DOT = 0xb7, ELLIPSIS = 0x2026, TEXT_MAX = 4096 };
+enum { MIDDLE_DOT = 0xb7, ELLIPSIS = 0x2026, HORIZONTAL = 0x2500, TEXT_MAX = 4096 };
 
 /* One character as it will be shown: never a control, never of unknown width. Tests the ranges
  * itself, since a bidirectional override has a width on some terminals. */
@@ -101,6 +101,12 @@ int text_putf(struct pane p, int y, int x, enum role role, const char *fmt, ...)
     if (room <= 0)
         return x;
     return x + put_n(p, y, x, room, role, buf, bounded_length(buf));
+}
+
+int title_put(struct pane p, const char *name)
+{
+    pane_fill(p, 0, 0, p.r.w, HORIZONTAL, ROLE_DIM);
+    return text_putf(p, 0, 1, ROLE_TITLE, " %s ", name);
 }
 
 /* Bytes of s that go onto one line of width columns, broken at the last blank that fits. */

@@ -19,6 +19,8 @@ int text_putf(struct pane p, int y, int x, enum role role, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 /* Draw text over as many of max_rows lines as it needs, broken at blanks. Returns the rows used. */
 int text_wrap(struct pane p, int y, int x, int max_rows, enum role role, const char *utf8);
+/* The line above a pane: a rule with a name. Returns the column behind the name. */
+int title_put(struct pane p, const char *name);
 /* Columns the text would take. */
 int text_width(const char *utf8);
 

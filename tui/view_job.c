@@ -67,8 +67,7 @@ static void job_draw(const struct ui *ui, struct pane body)
     const struct job_form *f = &ui->job;
     struct split s = job_split(body.r);
     struct pane title = grid_pane(body.grid, s.first_title), form = grid_pane(body.grid, s.first);
-    pane_fill(title, 0, 0, title.r.w, 0x2500, ROLE_DIM);
-    text_putf(title, 0, 1, ROLE_TITLE, " Job ");
+    title_put(title, "Job");
     /* when the form is taller than the pane, the field under the cursor stays in view */
     int top = f->cursor >= form.r.h ? f->cursor - form.r.h + 1 : 0;
     for (int i = top; i < JOB_FIELDS; i++)

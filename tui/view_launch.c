@@ -135,8 +135,7 @@ static void launch_draw(const struct ui *ui, struct pane body)
     struct pane title = grid_pane(body.grid, s.first_title), form = grid_pane(body.grid, s.first);
     const struct launch_view *v = &ui->launch;
     char low[SHOW_TEXT], mid[SHOW_TEXT], high[SHOW_TEXT], time[SHOW_TEXT];
-    pane_fill(title, 0, 0, title.r.w, 0x2500, ROLE_DIM);
-    text_putf(title, 0, 1, ROLE_TITLE, " Launch ");
+    title_put(title, "Launch");
     for (int i = 0; i < LAUNCH_FIELDS; i++)
         draw_field(ui, i, form);
     if (isfinite(v->plan_mid_usd))

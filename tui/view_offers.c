@@ -110,13 +110,6 @@ static void offers_cell(
         str_copy(text, LIST_CELL, word && *word ? word : "?");
 }
 
-static int compare_numbers(double a, double b)
-{
-    if (isnan(a) || isnan(b)) /* the unknown last */
-        return isnan(a) - isnan(b);
-    return (a > b) - (a < b);
-}
-
 static double column_number(const struct offer *o, int column)
 {
     static const enum offer_field field[] = {[COLUMN_COUNT] = OFFER_GPUS_PER_NODE,
@@ -141,7 +134,7 @@ static int offers_compare(const void *data, size_t a, size_t b, int column)
     case COLUMN_MARKET:
         return (int)x->market - (int)y->market;
     default:
-        return compare_numbers(column_number(x, column), column_number(y, column));
+        return list_compare_numbers(column_number(x, column), column_number(y, column));
     }
 }
 
@@ -235,8 +228,7 @@ static void draw_title(const struct ui *ui, struct pane p)
     const struct offers_view *v = &ui->offers;
     char count[48], age[SHOW_TEXT], time[SHOW_TEXT];
     bool is_filtered = v->filter_text.len > 0 || ui->editing == &v->filter_text;
-    pane_fill(p, 0, 0, p.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(p, 0, 1, ROLE_TITLE, " Offers ");
+    int x = title_put(p, "Offers");
     if (v->data)
         x = text_putf(p, 0, x, ROLE_NORMAL, "%s", list_count(&v->list, count));
     if (v->is_loading)
@@ -359,8 +351,7 @@ static void offers_draw(const struct ui *ui, struct pane body)
         list_draw(&v->list, &rows, first, true);
     if (s.second.h == 0)
         return;
-    pane_fill(title, 0, 0, title.r.w, 0x2500, ROLE_DIM);
-    text_putf(title, 0, 1, ROLE_TITLE, " Offer ");
+    title_put(title, "Offer");
     draw_detail(v, grid_pane(body.grid, s.second));
 }
 

@@ -198,8 +198,7 @@ const struct plan_row *plans_view_selected(const struct plans_view *v)
 
 static void draw_title(struct pane p, const char *name, const char *rest)
 {
-    pane_fill(p, 0, 0, p.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(p, 0, 1, ROLE_TITLE, " %s ", name);
+    int x = title_put(p, name);
     if (*rest)
         text_putf(p, 0, x, ROLE_DIM, "%s ", rest);
 }

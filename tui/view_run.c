@@ -36,7 +36,8 @@ void run_view_open(struct ui *ui, const char *id)
     run_series_reset(&v->series);
     log_ring_reset(&v->log);
     line_edit_set(&v->filter, "");
-    v->has_row = v->is_paused = v->is_attached = false;
+    v->has_row = v->is_paused = false;
+    v->attached_attempt = -1;
     v->link[0] = '\0';
     v->news_s = 0;
     v->from_end = 0;
@@ -49,6 +50,10 @@ void run_view_news(struct ui *ui, const struct run_news *news)
     if (news->has_row)
         v->row = news->row;
     v->has_row = v->has_row || news->has_row;
+    if (news->is_first) { /* the files from their starts */
+        run_series_reset(&v->series);
+        log_ring_reset(&v->log);
+    }
     if (news->starts_over)
         run_series_reset(&v->series);
     for (size_t i = 0; i < news->n_metrics; i++)
@@ -188,8 +193,7 @@ static void draw_plot(const struct run_view *v, enum run_plot which, struct pane
         .x_name = "step",
         .label = plots[which].label,
     };
-    pane_fill(p, 0, 0, p.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(p, 0, 1, ROLE_TITLE, " %s ", plots[which].title);
+    int x = title_put(p, plots[which].title);
     if (v->is_log_scale)
         text_putf(p, 0, x, ROLE_DIM, "log scale ");
     plot_draw(pane_part(p, 1, 0, p.r.h - 1, p.r.w), &plot);
@@ -212,8 +216,7 @@ static void draw_log(const struct ui *ui, struct pane p)
 {
     const struct run_view *v = &ui->run;
     bool is_typed = ui->editing == &v->filter;
-    pane_fill(p, 0, 0, p.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(p, 0, 1, ROLE_TITLE, " Log ");
+    int x = title_put(p, "Log");
     x = text_putf(p, 0, x, v->is_paused ? ROLE_WARN : ROLE_DIM, "%s ",
         v->is_paused ? "paused, f follows" : "following");
     if (v->log.dropped > 0)
@@ -290,7 +293,7 @@ void run_ask_resume(struct ui *ui, const struct run_row *r)
         return;
     }
     str_addf(&s, "Run        %s, %s\n", r->id, run_state_name(r->state));
-    str_addf(&s, "Hosts      the %lld it ran on\n", (long long)r->hosts);
+    str_addf(&s, "Hosts      as before (%lld)\n", (long long)r->hosts);
     if (r->usd_per_hour > 0)
         str_addf(&s, "Cost       %s an hour\n", show_usd(rate, r->usd_per_hour));
     str_add(&s, "\nIt goes on from its newest good checkpoint.\n");
@@ -334,9 +337,9 @@ static void run_draw(const struct ui *ui, struct pane body)
     const struct run_view *v = &ui->run;
     struct run_layout l = run_layout(body.r);
     struct pane title = grid_pane(body.grid, l.title), head = grid_pane(body.grid, l.head);
-    char age[SHOW_TEXT];
-    pane_fill(title, 0, 0, title.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(title, 0, 1, ROLE_TITLE, " Run %s ", v->id);
+    char age[SHOW_TEXT], name[RUN_ID_TEXT + 8];
+    snprintf(name, sizeof(name), v->id[0] ? "Run %s" : "Run", v->id);
+    int x = title_put(title, name);
     if (v->has_row)
         x = text_putf(title, 0, x, ROLE_NORMAL, "%s, %lld rank%s on %lld host%s ", v->row.model,
             (long long)v->row.ranks, v->row.ranks == 1 ? "" : "s", (long long)v->row.hosts,
@@ -389,6 +392,11 @@ static void run_act(struct ui *ui, enum action action)
         break;
     case ACT_FILTER:
         ui_edit(ui, &v->filter, NULL, NULL);
+        break;
+    case ACT_REFRESH:
+        v->attached_attempt = -1;
+        v->link[0] = '\0';
+        ui->wants |= v->id[0] ? WANT_RUN : 0;
         break;
     case ACT_STOP:
     case ACT_RESUME:

@@ -22,9 +22,9 @@ struct run_view {
     bool has_row;
     struct run_row row;
     struct run_series series;
-    double news_s;  /* wall clock of the newest news; 0: none yet */
-    char link[400]; /* what attaching says when it failed; "" while it works */
-    bool is_attached;
+    double news_s;            /* wall clock of the newest news; 0: none yet */
+    char link[400];           /* what attaching says when it failed; "" while it works */
+    int64_t attached_attempt; /* of the run, that was attached to; -1: none */
     enum run_plot plot;
     bool is_log_scale;
     struct log_ring log;

@@ -82,13 +82,6 @@ static uint64_t runs_id(const void *data, size_t row)
     return list_id(((const struct runs_view *)data)->data->row[row].id);
 }
 
-static int compare_numbers(double a, double b)
-{
-    if (isnan(a) || isnan(b))
-        return isnan(a) - isnan(b);
-    return (a > b) - (a < b);
-}
-
 static int runs_compare(const void *data, size_t a, size_t b, int column)
 {
     const struct runs_view *v = data;
@@ -105,11 +98,11 @@ static int runs_compare(const void *data, size_t a, size_t b, int column)
     case RUNS_STEP:
         return (x->step > y->step) - (x->step < y->step);
     case RUNS_LOSS:
-        return compare_numbers(x->loss, y->loss);
+        return list_compare_numbers(x->loss, y->loss);
     case RUNS_AGE:
-        return compare_numbers(duration_s(x, v->now_s), duration_s(y, v->now_s));
+        return list_compare_numbers(duration_s(x, v->now_s), duration_s(y, v->now_s));
     default:
-        return compare_numbers(run_cost_usd(x, v->now_s), run_cost_usd(y, v->now_s));
+        return list_compare_numbers(run_cost_usd(x, v->now_s), run_cost_usd(y, v->now_s));
     }
 }
 
@@ -184,8 +177,7 @@ static void runs_draw(const struct ui *ui, struct pane body)
     struct list_rows rows = runs_rows(v);
     char count[48];
     bool is_typed = ui->editing == &v->filter;
-    pane_fill(body, 0, 0, body.r.w, 0x2500, ROLE_DIM);
-    int x = text_putf(body, 0, 1, ROLE_TITLE, " Runs ");
+    int x = title_put(body, "Runs");
     if (v->data)
         x = text_putf(body, 0, x, ROLE_NORMAL, "%s ", list_count(&v->list, count));
     if (v->filter.len > 0 || is_typed) {

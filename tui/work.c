@@ -229,7 +229,7 @@ static void attach(struct work *w, struct ui *ui)
     child_stream_free(w->attach);
     w->attach_serial = ++w->serial;
     w->attach = child_stream_start(&a, WORK_ATTACH, w->attach_serial, NULL, w->mb);
-    ui->run.is_attached = w->attach != NULL;
+    ui->run.attached_attempt = ui->run.row.attempt;
     argv_release(&a);
 }
 
@@ -238,7 +238,9 @@ static void take_run(struct work *w, struct ui *ui, const struct run_news *news)
     if (news->serial != ui->run.serial)
         return;
     run_view_news(ui, news);
-    if (news->has_row && !ui->run.is_attached && !run_state_is_final(ui->run.row.state))
+    const struct run_row *r = &ui->run.row;
+    bool is_new = r->attempt != ui->run.attached_attempt;
+    if (news->has_row && is_new && !run_state_is_final(r->state))
         attach(w, ui);
 }
 

@@ -48,7 +48,7 @@ launch_needs_the_word_and_leads_to_the_run() {
     shows 'exit 0'
 }
 
-stop_asks_then_ends_the_run_with_a_checkpoint() {
+stop_and_resume_ask_then_act() {
     job 20M
     keys L
     shows 'Start this run?'
@@ -64,6 +64,12 @@ stop_asks_then_ends_the_run_with_a_checkpoint() {
     shows 'cancelled  step '
     keys X
     shows 'the run is already cancelled'
+    keys R
+    shows 'Resume this run?' 'newest good checkpoint'
+    keys yes Enter
+    shows 'resume 2' 'running  step ' 'attempt 2'
+    "$berth" stop --yes
+    shows 'cancelled  step '
     ! pgrep -f "$BERTH_REMOTE_DIR" >/dev/null
 }
 
@@ -81,7 +87,7 @@ quitting_leaves_the_run_running() {
 }
 
 for test in dry_run_says_what_would_happen_and_does_nothing launch_needs_the_word_and_leads_to_the_run \
-    stop_asks_then_ends_the_run_with_a_checkpoint quitting_leaves_the_run_running; do
+    stop_and_resume_ask_then_act quitting_leaves_the_run_running; do
     t $test $test
 done
 tap_done
