@@ -6,8 +6,9 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/run_options.h"
+#include "launcher/doctor.h"
 #include "launcher/hosts.h"
-#include "launcher/preflight.h"
+#include "launcher/stage.h"
 
 static const struct option DOCTOR[] = {
     {.name = "remote-dir",
@@ -25,15 +26,14 @@ static enum rc check(struct session *s, const struct hosts *hosts, const struct 
     struct out *out, struct err *e)
 {
     struct fan *fan = session_fan(s);
-    struct preflight p;
-    struct preflight_need need = {0};
-    const char **dirs = base_calloc(hosts->count, sizeof(*dirs));
+    struct preflight p = {0};
+    char *engine = NULL;
     const char **names = base_calloc(hosts->count, sizeof(*names));
-    for (size_t i = 0; i < hosts->count; i++) {
-        dirs[i] = hosts->v[i].dir ? hosts->v[i].dir : args_text(args, "remote-dir");
+    for (size_t i = 0; i < hosts->count; i++)
         names[i] = fan->v[i].label;
-    }
-    enum rc rc = preflight_run(&p, fan, dirs, &need, e);
+    enum rc rc = stage_find_engine(&engine, e);
+    if (!rc)
+        rc = doctor_run(&p, fan, hosts, args_text(args, "remote-dir"), engine, e);
     if (rc != RC_INTERRUPTED && out_is_json(out)) {
         struct json *doc = out_document(out, "doctor/1");
         json_add(doc, "checks", preflight_to_json(&p, names));
@@ -49,7 +49,7 @@ static enum rc check(struct session *s, const struct hosts *hosts, const struct 
         rc = preflight_verdict(&p, names, e);
     preflight_release(&p);
     free(names);
-    free(dirs);
+    free(engine);
     return rc;
 }
 
@@ -78,9 +78,10 @@ const struct command CMD_DOCTOR = {
     .min_operands = 1,
     .max_operands = 1,
     .about = "HOSTS is a host list file or a list such as node[01-04]. Logs in, looks at system, "
-             "memory, disk, limits, clock and GPUs, writes and removes one small file in the work "
-             "folder. Equal answers are shown once for all hosts that gave them. Exit code 6: a "
-             "host failed a check or could not be reached.",
+             "memory, disk, limits, clock and GPUs, tries the work folder, sends the engine there "
+             "and starts it, and lets the hosts connect to each other. Equal answers are shown "
+             "once for all hosts that gave them. The engine stays for the launch; `berth clean` "
+             "removes it. Exit code 6: a host failed a check or could not be reached.",
     .examples =
         (const char *const[]){"berth doctor cluster.txt", "berth doctor node[01-04] --json", NULL},
     .groups = (const struct option_group *const[]){&DOCTOR_OPTIONS, &CONNECT_OPTIONS, NULL},

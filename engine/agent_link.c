@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "engine/agent.h"
+#include "engine/agent_link.h"
 
 static const double PROVE_S = 10, RETRY_S = 0.5;
 
@@ -54,29 +55,38 @@ static void tune(int fd)
 
 /* --- coordinator --- */
 
-enum rc link_listen(struct agent *a, struct err *e)
+static int open_v6(struct sockaddr_in6 *any)
+{
+    int zero = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+    if (bind(fd, (struct sockaddr *)any, sizeof(*any)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+enum rc link_open_port(int *fd, int *port, struct err *e)
 {
     struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
     struct sockaddr_in any4 = {.sin_family = AF_INET};
     socklen_t n = sizeof(any);
-    int zero = 0;
-    a->tcp_fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (a->tcp_fd >= 0) {
-        setsockopt(a->tcp_fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-        if (bind(a->tcp_fd, (struct sockaddr *)&any, sizeof(any)) != 0) {
-            close(a->tcp_fd);
-            a->tcp_fd = -1;
-        }
+    *fd = open_v6(&any);
+    if (*fd < 0) { /* a machine without IPv6 */
+        *fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (*fd < 0 || bind(*fd, (struct sockaddr *)&any4, sizeof(any4)) != 0)
+            return err_sys(e, RC_IO, "cannot open a port for the other nodes");
     }
-    if (a->tcp_fd < 0) { /* a machine without IPv6 */
-        a->tcp_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (a->tcp_fd < 0 || bind(a->tcp_fd, (struct sockaddr *)&any4, sizeof(any4)) != 0)
-            return err_sys(e, RC_IO, "cannot open a port for the other agents");
-    }
-    if (listen(a->tcp_fd, 128) != 0 || getsockname(a->tcp_fd, (struct sockaddr *)&any, &n) != 0)
-        return err_sys(e, RC_IO, "cannot listen for the other agents");
-    a->tcp_port = ntohs(any.sin6_port); /* at the same place in both families */
+    if (listen(*fd, 128) != 0 || getsockname(*fd, (struct sockaddr *)&any, &n) != 0)
+        return err_sys(e, RC_IO, "cannot listen for the other nodes");
+    *port = ntohs(any.sin6_port); /* at the same place in both families */
     return RC_OK;
+}
+
+enum rc link_listen(struct agent *a, struct err *e)
+{
+    return link_open_port(&a->tcp_fd, &a->tcp_port, e);
 }
 
 static size_t pending_count(const struct agent *a)
@@ -194,9 +204,7 @@ void link_send_member(struct agent *a, size_t host, const struct json *message)
 
 /* --- the other nodes --- */
 
-/* "10.0.0.1:4711" or "[::1]:4711" */
-static bool split_address(
-    const char *text, char *host, size_t host_cap, char *port, size_t port_cap)
+bool link_split_address(const char *text, char *host, size_t host_cap, char *port, size_t port_cap)
 {
     const char *colon = strrchr(text, ':');
     bool is_bracketed = text[0] == '[' && colon && colon > text && colon[-1] == ']';
@@ -211,7 +219,7 @@ static bool split_address(
 enum rc link_want(struct agent *a, const char *coordinator, double now_s, struct err *e)
 {
     struct uplink *u = &a->uplink;
-    if (!split_address(coordinator, u->host, sizeof(u->host), u->port, sizeof(u->port)))
+    if (!link_split_address(coordinator, u->host, sizeof(u->host), u->port, sizeof(u->port)))
         return err_set(e, RC_INVALID, "'%s' is not the address of a coordinator", coordinator);
     u->up_s = now_s;
     u->retry_at_s = now_s;

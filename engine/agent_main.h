@@ -10,4 +10,7 @@ int agent_main(int argc, char **argv);
  * DIR, with its agent or, when that is dead, from what it left behind. */
 int agentctl_main(int argc, char **argv);
 
+/* `berth-engine reach NONCE`: whether the nodes can reach each other (engine/agent_reach.c). */
+int reach_main(int argc, char **argv);
+
 #endif

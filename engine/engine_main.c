@@ -20,6 +20,7 @@ static const struct {
     {"agent", agent_main},
     {"agentctl", agentctl_main},
     {"rank", rank_main},
+    {"reach", reach_main},
     {"version", version_main},
 };
 

@@ -1,5 +1,4 @@
 /* Doing what launch.c settled: connect, preflight, stage, start; each step over all hosts. */
-#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "launcher/launch_private.h"
+#include "launcher/reach.h"
 #include "launcher/talk.h"
 
 enum { SHORT_TIMEOUT_S = 60, GONE_WAIT_S = 10 };
@@ -107,43 +107,16 @@ static struct preflight_need need_of(const struct launch *l)
     return need;
 }
 
-static bool is_loopback(const char *address)
-{
-    return str_starts(address, "127.") || strcmp(address, "::1") == 0;
-}
-
-static bool is_numeric(const char *address)
-{
-    unsigned char buf[16];
-    return inet_pton(AF_INET, address, buf) == 1 || inet_pton(AF_INET6, address, buf) == 1;
-}
-
-/* Where the other nodes reach each host: what the list says, else where SSH went. */
 static enum rc find_addresses(struct launch *l, struct err *e)
 {
-    size_t loopback = 0;
+    char **addresses = base_calloc(l->hosts.count, sizeof(*addresses));
+    enum rc rc = reach_addresses(fan_of(l), &l->hosts, l->names, addresses, e);
     for (size_t i = 0; i < l->hosts.count; i++) {
-        struct run_node *n = &l->info.nodes[i];
-        struct transport *t = fan_of(l)->v[i].t;
-        const char *said = l->hosts.v[i].address;
-        const char *address = said ? said : t->ops->address(t);
-        if (!*address)
-            return err_set(e, RC_USAGE,
-                "host '%s' is reached through a jump host; say address=IP in the host list, where "
-                "the other nodes reach it",
-                n->host);
-        if (!is_numeric(address))
-            return err_set(
-                e, RC_USAGE, "address '%s' of host '%s' must be numeric", address, n->host);
-        free(n->address);
-        n->address = base_strdup(address);
-        loopback += is_loopback(address);
+        free(l->info.nodes[i].address);
+        l->info.nodes[i].address = addresses[i];
     }
-    if (loopback && loopback < l->hosts.count)
-        return err_set(e, RC_USAGE,
-            "some hosts are on this machine (127.0.0.1), which the others cannot reach; say "
-            "address=IP for them in the host list");
-    return RC_OK;
+    free(addresses);
+    return rc;
 }
 
 static enum rc check_hosts(struct launch *l, struct err *e)
@@ -242,6 +215,34 @@ static enum rc stage_all(struct launch *l, struct err *e)
         rc = try_engine(l, e);
     if (!rc && l->data_local)
         rc = stage_data(l, e);
+    return rc;
+}
+
+/* --- network --- */
+
+static enum rc check_network(struct launch *l, struct err *e)
+{
+    size_t n = l->hosts.count;
+    const char **engines = base_calloc(n, sizeof(*engines));
+    const char **addresses = base_calloc(n, sizeof(*addresses));
+    char **problems = base_calloc(n, sizeof(*problems));
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < n; i++) {
+        engines[i] = l->info.nodes[i].engine;
+        addresses[i] = l->info.nodes[i].address;
+    }
+    if (n > 1) {
+        say(l, true, "checking the network between hosts");
+        rc = reach_run(fan_of(l), engines, addresses, l->names, problems, e);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!rc && problems[i])
+            rc = err_set(e, RC_NODE, "%s", problems[i]);
+        free(problems[i]);
+    }
+    free(engines);
+    free(addresses);
+    free(problems);
     return rc;
 }
 
@@ -427,6 +428,8 @@ static enum rc go(struct launch *l, struct err *e)
         rc = run_dir_save(&l->info, e);
     if (!rc)
         rc = stage_all(l, e);
+    if (!rc)
+        rc = check_network(l, e);
     if (!rc)
         rc = write_specs(l, e);
     if (!rc) /* from here on something may run: what finds it again is on disk before */

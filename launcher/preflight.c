@@ -62,21 +62,26 @@ const char *verdict_name(enum verdict v)
 const char *preflight_check_name(enum preflight_check c)
 {
     static const char *const names[CHECK_COUNT] = {"system", "libc", "cores", "memory",
-        "work folder", "disk", "shared memory", "open files", "clock", "gpu", "tools"};
+        "work folder", "disk", "shared memory", "open files", "clock", "gpu", "tools", "engine",
+        "network"};
     return names[c];
 }
 
 /* --- judging --- */
 
-static void set_answer(struct preflight_host *h, enum preflight_check c, enum verdict v,
+static void copy_safe(char *dst, size_t cap, const char *foreign)
+{
+    char *safe = text_safe(foreign);
+    str_copy(dst, cap, safe);
+    free(safe);
+}
+
+void preflight_set(struct preflight_host *h, enum preflight_check c, enum verdict v,
     const char *value, const char *hint)
 {
-    struct preflight_answer *a = &h->answer[c];
-    char *safe = text_safe(value);
-    a->verdict = v;
-    str_copy(a->value, sizeof(a->value), safe);
-    str_copy(a->hint, sizeof(a->hint), hint);
-    free(safe);
+    h->answer[c].verdict = v;
+    copy_safe(h->answer[c].value, sizeof(h->answer[c].value), value);
+    copy_safe(h->answer[c].hint, sizeof(h->answer[c].hint), hint);
 }
 
 /* Number of a line, -1 when absent. */
@@ -98,8 +103,8 @@ static void judge_system(struct preflight_host *h, const struct str *lines)
     char *want = base_printf("%s %s", own.sysname, own.machine);
     bool is_same = system && strcmp(system, want) == 0;
     char *hint = base_printf("the engine here is for %s", want);
-    set_answer(h, CHECK_SYSTEM, is_same ? VERDICT_PASS : VERDICT_FAIL, system ? system : "unknown",
-        is_same ? "" : hint);
+    preflight_set(h, CHECK_SYSTEM, is_same ? VERDICT_PASS : VERDICT_FAIL,
+        system ? system : "unknown", is_same ? "" : hint);
     free(hint);
     free(want);
     free(system);
@@ -113,10 +118,10 @@ static void judge_libc(struct preflight_host *h, const struct str *lines)
     sscanf(own, "%d.%d", &own_major, &own_minor);
     if (libc && sscanf(libc, "glibc %d.%d", &major, &minor) == 2) {
         bool is_old = major * 1000 + minor < own_major * 1000 + own_minor;
-        set_answer(h, CHECK_LIBC, is_old ? VERDICT_WARN : VERDICT_PASS, libc,
+        preflight_set(h, CHECK_LIBC, is_old ? VERDICT_WARN : VERDICT_PASS, libc,
             is_old ? "older than the one the engine was built with; staging will tell" : "");
     } else {
-        set_answer(h, CHECK_LIBC, VERDICT_UNKNOWN, libc && *libc ? libc : "not glibc",
+        preflight_set(h, CHECK_LIBC, VERDICT_UNKNOWN, libc && *libc ? libc : "not glibc",
             "the engine needs glibc");
     }
     free(libc);
@@ -129,11 +134,12 @@ static void judge_cores(
     h->cores = number(lines, "cores");
     snprintf(text, sizeof(text), "%lld", (long long)h->cores);
     if (h->cores < 1)
-        set_answer(h, CHECK_CORES, VERDICT_UNKNOWN, "unknown", "");
+        preflight_set(h, CHECK_CORES, VERDICT_UNKNOWN, "unknown", "");
     else if (need->ranks > h->cores)
-        set_answer(h, CHECK_CORES, VERDICT_WARN, text, "fewer cores than ranks: they will be slow");
+        preflight_set(
+            h, CHECK_CORES, VERDICT_WARN, text, "fewer cores than ranks: they will be slow");
     else
-        set_answer(h, CHECK_CORES, VERDICT_PASS, text, "");
+        preflight_set(h, CHECK_CORES, VERDICT_PASS, text, "");
 }
 
 static void judge_memory(
@@ -142,18 +148,18 @@ static void judge_memory(
     char total[UNITS_TEXT], wanted[UNITS_TEXT], hint[96];
     int64_t kib = number(lines, "ram_kib"), available_kib = number(lines, "available_kib");
     if (kib < 0) {
-        set_answer(h, CHECK_MEMORY, VERDICT_UNKNOWN, "unknown", "");
+        preflight_set(h, CHECK_MEMORY, VERDICT_UNKNOWN, "unknown", "");
         return;
     }
     h->ram_bytes = kib << 10;
     units_bytes(total, (double)h->ram_bytes);
     snprintf(hint, sizeof(hint), "the plan needs %s", units_bytes(wanted, (double)need->ram_bytes));
     if (need->ram_bytes > h->ram_bytes)
-        set_answer(h, CHECK_MEMORY, VERDICT_FAIL, total, hint);
+        preflight_set(h, CHECK_MEMORY, VERDICT_FAIL, total, hint);
     else if (available_kib >= 0 && need->ram_bytes > available_kib << 10)
-        set_answer(h, CHECK_MEMORY, VERDICT_WARN, total, "other programs hold some of it");
+        preflight_set(h, CHECK_MEMORY, VERDICT_WARN, total, "other programs hold some of it");
     else
-        set_answer(h, CHECK_MEMORY, VERDICT_PASS, total, "");
+        preflight_set(h, CHECK_MEMORY, VERDICT_PASS, total, "");
 }
 
 static void judge_workdir(struct preflight_host *h, const struct str *lines)
@@ -162,15 +168,15 @@ static void judge_workdir(struct preflight_host *h, const struct str *lines)
     h->workdir = script_value(lines, "workdir");
     const char *shown = h->workdir ? h->workdir : why && *why ? why : "cannot be made";
     if (probe && strcmp(probe, "ok") == 0 && h->workdir && h->workdir[0] == '/')
-        set_answer(h, CHECK_WORKDIR, VERDICT_PASS, "can be used", "");
+        preflight_set(h, CHECK_WORKDIR, VERDICT_PASS, "can be used", "");
     else if (probe && strcmp(probe, "noexec") == 0)
-        set_answer(h, CHECK_WORKDIR, VERDICT_FAIL, "noexec",
+        preflight_set(h, CHECK_WORKDIR, VERDICT_FAIL, "noexec",
             "programs there cannot be run (noexec?); choose another with --remote-dir");
     else if (probe && strcmp(probe, "readonly") == 0)
-        set_answer(h, CHECK_WORKDIR, VERDICT_FAIL, "cannot be written",
+        preflight_set(h, CHECK_WORKDIR, VERDICT_FAIL, "cannot be written",
             "full, read-only or not yours; choose another with --remote-dir");
     else
-        set_answer(h, CHECK_WORKDIR, VERDICT_FAIL, shown, "choose another with --remote-dir");
+        preflight_set(h, CHECK_WORKDIR, VERDICT_FAIL, shown, "choose another with --remote-dir");
     free(probe);
     free(why);
 }
@@ -183,11 +189,11 @@ static void judge_disk(
     int64_t need_bytes = need->disk_bytes > MIN_DISK_BYTES ? need->disk_bytes : MIN_DISK_BYTES;
     snprintf(hint, sizeof(hint), "the run needs %s", units_bytes(wanted, (double)need_bytes));
     if (kib < 0)
-        set_answer(h, CHECK_DISK, VERDICT_UNKNOWN, "unknown", "");
+        preflight_set(h, CHECK_DISK, VERDICT_UNKNOWN, "unknown", "");
     else if (kib << 10 < need_bytes)
-        set_answer(h, CHECK_DISK, VERDICT_FAIL, units_bytes(text, (double)(kib << 10)), hint);
+        preflight_set(h, CHECK_DISK, VERDICT_FAIL, units_bytes(text, (double)(kib << 10)), hint);
     else /* rounded, so that hosts that hardly differ read the same */
-        set_answer(h, CHECK_DISK, VERDICT_PASS,
+        preflight_set(h, CHECK_DISK, VERDICT_PASS,
             units_bytes(text, (double)((kib << 10) / (1 << 30) * (1 << 30))), "");
 }
 
@@ -196,14 +202,14 @@ static void judge_limits(struct preflight_host *h, const struct str *lines)
     char text[UNITS_TEXT];
     int64_t shm_kib = number(lines, "shm_kib"), files = number(lines, "files");
     if (shm_kib < 0)
-        set_answer(h, CHECK_SHM, VERDICT_WARN, "none", "");
+        preflight_set(h, CHECK_SHM, VERDICT_WARN, "none", "");
     else
-        set_answer(h, CHECK_SHM, VERDICT_PASS, units_bytes(text, (double)(shm_kib << 10)), "");
+        preflight_set(h, CHECK_SHM, VERDICT_PASS, units_bytes(text, (double)(shm_kib << 10)), "");
     snprintf(text, sizeof(text), "%lld", (long long)files);
     if (files < 0) /* "unlimited" is no number */
-        set_answer(h, CHECK_FILES, VERDICT_PASS, "unlimited", "");
+        preflight_set(h, CHECK_FILES, VERDICT_PASS, "unlimited", "");
     else
-        set_answer(h, CHECK_FILES, files < MIN_FILES ? VERDICT_WARN : VERDICT_PASS, text,
+        preflight_set(h, CHECK_FILES, files < MIN_FILES ? VERDICT_WARN : VERDICT_PASS, text,
             files < MIN_FILES ? "raise ulimit -n" : "");
 }
 
@@ -211,13 +217,13 @@ static void judge_clock(struct preflight_host *h, double offset_s, double error_
 {
     char text[64];
     if (!isfinite(offset_s)) {
-        set_answer(h, CHECK_CLOCK, VERDICT_UNKNOWN, "unknown", "");
+        preflight_set(h, CHECK_CLOCK, VERDICT_UNKNOWN, "unknown", "");
     } else if (fabs(offset_s) - error_s > MAX_CLOCK_OFFSET_S) {
         snprintf(
             text, sizeof(text), "%.0f s %s", fabs(offset_s), offset_s > 0 ? "ahead" : "behind");
-        set_answer(h, CHECK_CLOCK, VERDICT_WARN, text, "times in logs will not compare");
+        preflight_set(h, CHECK_CLOCK, VERDICT_WARN, text, "times in logs will not compare");
     } else {
-        set_answer(h, CHECK_CLOCK, VERDICT_PASS, "within 1 s", "");
+        preflight_set(h, CHECK_CLOCK, VERDICT_PASS, "within 1 s", "");
     }
 }
 
@@ -226,9 +232,9 @@ static void judge_gpu(
 {
     char *gpu = script_value(lines, "gpu");
     if (gpu)
-        set_answer(h, CHECK_GPU, VERDICT_PASS, gpu, "");
+        preflight_set(h, CHECK_GPU, VERDICT_PASS, gpu, "");
     else
-        set_answer(h, CHECK_GPU, need->needs_gpu ? VERDICT_FAIL : VERDICT_PASS, "none",
+        preflight_set(h, CHECK_GPU, need->needs_gpu ? VERDICT_FAIL : VERDICT_PASS, "none",
             need->needs_gpu ? "the plan is for GPUs; nvidia-smi shows none" : "");
     free(gpu);
 }
@@ -247,7 +253,7 @@ void preflight_judge(struct preflight_host *out, const struct str *lines,
     judge_limits(out, lines);
     judge_clock(out, offset_s, error_s);
     judge_gpu(out, lines, need);
-    set_answer(out, CHECK_TOOLS, sha ? VERDICT_PASS : VERDICT_FAIL, sha ? "complete" : "none",
+    preflight_set(out, CHECK_TOOLS, sha ? VERDICT_PASS : VERDICT_FAIL, sha ? "complete" : "none",
         sha ? "" : "one of sha256sum, shasum, openssl is needed to verify what is sent");
     free(sha);
 }
@@ -306,7 +312,7 @@ static bool group(const struct preflight *p, const char *const *names, enum pref
     const struct preflight_answer *a = &p->v[first].answer[c];
     const char **same = base_calloc(p->count, sizeof(*same));
     size_t n = 0;
-    bool is_first = was_looked_at(&p->v[first]);
+    bool is_first = was_looked_at(&p->v[first]) && a->value[0];
     for (size_t i = 0; i < p->count; i++) {
         const struct preflight_answer *b = &p->v[i].answer[c];
         if (!was_looked_at(&p->v[i]) || a->verdict != b->verdict || strcmp(a->value, b->value) != 0)

@@ -37,7 +37,9 @@ enum preflight_check {
     CHECK_FILES, /* open files allowed */
     CHECK_CLOCK,
     CHECK_GPU,
-    CHECK_TOOLS, /* a SHA-256 program */
+    CHECK_TOOLS,   /* a SHA-256 program */
+    CHECK_ENGINE,  /* runs there; only where it was tried */
+    CHECK_NETWORK, /* reaches the other hosts; only where it was tried */
     CHECK_COUNT
 };
 const char *preflight_check_name(enum preflight_check c);
@@ -45,7 +47,7 @@ const char *preflight_check_name(enum preflight_check c);
 struct preflight_answer {
     enum verdict verdict;
     char value[96]; /* safe to show; equal answers have equal texts */
-    char hint[160]; /* what to do about it, "" when nothing */
+    char hint[320]; /* what to do about it, "" when nothing */
 };
 
 struct preflight_host {
@@ -63,6 +65,10 @@ struct preflight {
 enum rc preflight_run(struct preflight *out, struct fan *fan, const char *const *workdirs,
     const struct preflight_need *need, struct err *e);
 void preflight_release(struct preflight *p);
+
+/* Add the answer to a check that was made otherwise. Texts are made safe. */
+void preflight_set(struct preflight_host *h, enum preflight_check c, enum verdict v,
+    const char *value, const char *hint);
 
 /* First failed check as a sentence: RC_NODE naming hosts, value and what to do; else RC_OK. */
 enum rc preflight_verdict(const struct preflight *p, const char *const *names, struct err *e);

@@ -196,6 +196,31 @@ what_login_files_print_does_no_harm() {
         --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
 }
 
+nodes_that_cannot_reach_each_other_are_named() {
+    sshd_start b
+    two_node_plan "$tmp/plan2.json"
+    head -c 1000 /dev/urandom >"$tmp/data.bin"
+    sshd_hosts a b >"$tmp/hosts"
+    exits 0 "$berth" doctor "$tmp/hosts" "${sshd_connect[@]}" --json
+    [ "$(jq -r '.checks[] | select(.check == "network") | .verdict' "$tmp/out")" = pass ]
+    # 192.0.2.0/24 is nobody's (RFC 5737)
+    sed -i 's/$/ address=192.0.2.1/' "$tmp/hosts"
+    exits 6 "$berth" doctor "$tmp/hosts" "${sshd_connect[@]}"
+    says "cannot reach host" "$tmp/out"
+    exits 6 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin"
+    says "cannot reach host" "$tmp/err"
+    says "192.0.2.1" "$tmp/err"
+    # one on this machine only, one elsewhere: that cannot be a run
+    sed -i '1s/ address=.*//' "$tmp/hosts"
+    exits 2 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin"
+    says "some hosts are on this machine" "$tmp/err"
+    exits 0 "$berth" clean "127.0.0.1:$(cat "$sshd_dir/b/port")" "${sshd_connect[@]}" -y \
+        --remote-dir "$sshd_dir/b/home/berth"
+    sshd_stop b
+}
+
 a_host_behind_another_is_reached() {
     sshd_start inner
     printf 'Host *\n  UserKnownHostsFile %s\n  IdentityFile %s\n  GlobalKnownHostsFile none\n' \
@@ -217,7 +242,7 @@ for f in host_keys_get_openssh_s_answer hashed_names_are_found a_changed_key_sto
     a_refused_key_is_an_authentication_failure keys_that_cannot_be_used_are_explained \
     the_key_agent_is_used a_port_that_is_not_ssh_is_named hosts_that_cannot_be_reached_are_named \
     many_connections_at_once_are_not_mistaken_for_refusals what_login_files_print_does_no_harm \
-    a_host_behind_another_is_reached; do
+    nodes_that_cannot_reach_each_other_are_named a_host_behind_another_is_reached; do
     t "$f" "$f"
 done
 tap_done

@@ -31,7 +31,7 @@ static void a_healthy_host_passes_everything(void **state)
     struct preflight_need need = {.ram_bytes = 1LL << 34, .disk_bytes = 1LL << 33, .ranks = 8};
     healthy(&s);
     preflight_judge(&h, &s, &need, 0.2, 0.1);
-    for (int c = 0; c < CHECK_COUNT; c++)
+    for (int c = 0; c < CHECK_ENGINE; c++)
         if (h.answer[c].verdict != VERDICT_PASS)
             fail_msg("%s: %s", preflight_check_name((enum preflight_check)c), h.answer[c].value);
     assert_string_equal(h.workdir, "/home/x/.berth");
