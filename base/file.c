@@ -58,18 +58,29 @@ enum rc file_write_fd(int fd, const void *data, size_t len, const char *what, st
     return RC_OK;
 }
 
-enum rc file_write(const char *path, const void *data, size_t len, unsigned mode, struct err *e)
+/* A device, a pipe or a socket cannot be replaced by renaming, and must not be. */
+static enum rc write_special(const char *path, const void *data, size_t len, struct err *e)
 {
-    char *resolved = realpath(path, NULL);
-    const char *target = resolved ? resolved : path;
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, RC_IO, "cannot open '%s'", path);
+    enum rc rc = file_write_fd(fd, data, len, path, e);
+    if (close(fd) != 0 && !rc)
+        rc = err_sys(e, RC_IO, "cannot write '%s'", path);
+    return rc;
+}
+
+static enum rc write_and_rename(
+    const char *target, const void *data, size_t len, unsigned mode, struct err *e)
+{
     char *tmp = base_printf("%s.tmp-%ld", target, (long)getpid());
-    enum rc rc = RC_OK;
     int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (fd < 0) {
-        rc = err_sys(e, RC_IO, "cannot create '%s'", tmp);
-        goto out;
+        enum rc rc = err_sys(e, RC_IO, "cannot create '%s'", tmp);
+        free(tmp);
+        return rc;
     }
-    rc = file_write_fd(fd, data, len, target, e);
+    enum rc rc = file_write_fd(fd, data, len, target, e);
     if (!rc && fsync(fd) != 0)
         rc = err_sys(e, RC_IO, "cannot write '%s'", target);
     if (close(fd) != 0 && !rc)
@@ -78,8 +89,22 @@ enum rc file_write(const char *path, const void *data, size_t len, unsigned mode
         rc = err_sys(e, RC_IO, "cannot rename '%s' to '%s'", tmp, target);
     if (rc)
         unlink(tmp);
-out:
     free(tmp);
+    return rc;
+}
+
+enum rc file_write(const char *path, const void *data, size_t len, unsigned mode, struct err *e)
+{
+    char *resolved = realpath(path, NULL);
+    const char *target = resolved ? resolved : path;
+    struct stat st;
+    enum rc rc;
+    if (stat(target, &st) == 0 && S_ISDIR(st.st_mode))
+        rc = err_set(e, RC_IO, "'%s' is a folder, not a file", path);
+    else if (stat(target, &st) == 0 && !S_ISREG(st.st_mode))
+        rc = write_special(target, data, len, e);
+    else
+        rc = write_and_rename(target, data, len, mode, e);
     free(resolved);
     return rc;
 }

@@ -15,7 +15,7 @@ struct str;
 enum rc file_read(struct str *out, const char *path, size_t max_bytes, struct err *e);
 
 /* Write through a temporary name in the same folder, fsync, rename. A symbolic link at path is
- * followed, so the link survives. */
+ * followed, so the link survives; a device or a pipe is written to, never replaced. */
 enum rc file_write(const char *path, const void *data, size_t len, unsigned mode, struct err *e);
 
 /* Append one piece with a single write (O_APPEND), creating the file with mode. */
