@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# The real engine under the faults a run meets: a rank killed in the middle of a step, a node's folder
+# gone between stop and resume, a disk that fills up while a checkpoint is written.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib/tap.sh
+. tests/lib/sshd.sh
+. tests/lib/run.sh
+if [ ! -x "$sshd_binary" ]; then
+    skip e2e-training "no sshd"
+    tap_done
+fi
+tap_cleanup() {
+    sshd_stop_all
+    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
+    ! mountpoint -q "$tmp/small" || umount "$tmp/small"
+}
+sshd_setup "$tmp/sshd"
+sshd_start a
+sshd_start b
+sshd_hosts a b >"$tmp/hosts"
+cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/Apache-2.0 >"$tmp/text.txt"
+"$berth" offers --here --json | jq '{schema, offers: [.offers[0] | .nodes_available = 2 |
+    .max_nodes_one_fabric = 2 | .fabric = "ethernet" | .inter_gbps_per_node = 10 |
+    .gpus_per_node = 1 | .provenance = null]}' >"$tmp/offers.json"
+# sharded over both nodes, short steps, so many that the run does not end by itself
+"$berth" plan --offers "$tmp/offers.json" --objective time --strategy zero3 --model tiny-llama \
+    --tokens 4M --seq 64 --global-batch-tokens 512 --precision fp32 -q -o "$tmp/plan2.json" >"$tmp/plan.out"
+
+# start_run [OPTION...]: launch the plan, $run is its id
+start_run() {
+    "$berth" launch "$tmp/plan2.json" --hosts "${hosts:-$tmp/hosts}" "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt" --checkpoint-steps 20 "$@" -q -d >"$tmp/run-id"
+    run=$(cat "$tmp/run-id")
+}
+saved() { [ "$("$berth" status "$run" --json "${sshd_connect[@]}" | jq '.checkpoint.step // 0')" -ge "$1" ]; }
+loss_of() { jq -s --argjson n "$1" '[.[] | select(.step == $n)] | last | .loss' "$(node_dir a 0)/metrics.jsonl"; }
+
+a_rank_killed_in_a_step_is_named_and_the_run_can_go_on() {
+    start_run
+    until_true 60 saved 20
+    kill -9 "$(rank_pid b 1 1)"
+    exits 10 "$berth" wait "$run" "${sshd_connect[@]}"
+    "$berth" status "$run" --json "${sshd_connect[@]}" >"$tmp/status.json"
+    jq . "$tmp/status.json"
+    # the first cause is the rank that was killed, not those that lost it
+    [ "$(jq .failure.rank "$tmp/status.json")" = 1 ]
+    nothing_left
+    before=$(jq .checkpoint.step "$tmp/status.json")
+    exits 0 "$berth" resume "$run" "${sshd_connect[@]}" -q -d
+    until_true 60 saved $((before + 20))
+    exits 0 "$berth" stop "$run" "${sshd_connect[@]}" -y
+    nothing_left
+}
+
+a_lost_folder_is_restored_from_the_partner_and_training_is_the_same() {
+    start_run
+    until_true 60 saved 20
+    exits 0 "$berth" stop "$run" "${sshd_connect[@]}" -y
+    step=$("$berth" status "$run" --json "${sshd_connect[@]}" | jq .checkpoint.step)
+    cp -r "$sshd_dir/a/home/berth/runs" "$tmp/kept-a"
+    cp -r "$sshd_dir/b/home/berth/runs" "$tmp/kept-b"
+    losses=
+    for lost in none b a; do
+        rm -rf "$sshd_dir/a/home/berth/runs" "$sshd_dir/b/home/berth/runs"
+        cp -r "$tmp/kept-a" "$sshd_dir/a/home/berth/runs"
+        cp -r "$tmp/kept-b" "$sshd_dir/b/home/berth/runs"
+        case $lost in
+        a) rm -rf "$(node_dir a 0)" ;;
+        b) rm -rf "$(node_dir b 1)" ;;
+        esac
+        exits 0 "$berth" resume "$run" "${sshd_connect[@]}" --step "$step" -q -d
+        until_true 60 saved $((step + 1))
+        exits 0 "$berth" stop "$run" "${sshd_connect[@]}" -y
+        losses="$losses $(loss_of $((step + 1)))"
+    done
+    echo "losses of the step after resuming: $losses"
+    [ "$(echo "$losses" | xargs -n1 | sort -u | wc -l)" = 1 ]
+    nothing_left
+}
+
+without_any_copy_the_missing_file_is_named() {
+    start_run --store local
+    until_true 60 saved 20
+    exits 0 "$berth" stop "$run" "${sshd_connect[@]}" -y
+    rm -rf "$(node_dir b 1)"
+    exits 10 "$berth" resume "$run" "${sshd_connect[@]}"
+    says "rank-0001.safetensors' is missing or damaged on every host" "$tmp/err"
+    nothing_left
+}
+
+a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole() {
+    sshd_hosts a >"$tmp/full"
+    echo "127.0.0.1:$(cat "$sshd_dir/b/port") dir=$tmp/small/berth" >>"$tmp/full"
+    hosts=$tmp/full start_run
+    until_true 60 saved 20
+    # what is left is less than one more checkpoint
+    head -c 100m /dev/zero >"$tmp/small/fill" 2>"$tmp/fill.err" || true
+    exits 10 "$berth" wait "$run" "${sshd_connect[@]}"
+    "$berth" status "$run" --json "${sshd_connect[@]}" >"$tmp/status.json"
+    jq . "$tmp/status.json"
+    jq -r .failure.message "$tmp/status.json" >"$tmp/message"
+    says "checkpoint of step" "$tmp/message"
+    says "No space left on device" "$tmp/message"
+    rm "$tmp/small/fill"
+    [ -z "$(find "$sshd_dir/a/home/berth/runs/$run" "$tmp/small/berth/runs/$run" -name '*.tmp*')" ]
+    exits 0 "$berth" resume "$run" "${sshd_connect[@]}" -q -d
+    until_true 60 saved $(($(jq .checkpoint.step "$tmp/status.json") + 1))
+    exits 0 "$berth" stop "$run" "${sshd_connect[@]}" -y
+    nothing_left
+}
+
+for f in a_rank_killed_in_a_step_is_named_and_the_run_can_go_on \
+    a_lost_folder_is_restored_from_the_partner_and_training_is_the_same \
+    without_any_copy_the_missing_file_is_named; do
+    t "$f" "$f"
+done
+mkdir -p "$tmp/small"
+if mount -t tmpfs -o size=80m tmpfs "$tmp/small" 2>/dev/null; then
+    t a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole \
+        a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole
+else
+    skip e2e-full-disk "a small file system cannot be mounted here (needs root)"
+fi
+tap_done
