@@ -87,7 +87,9 @@ static bool is_plain_word(const char *s)
     if (!*s || *s == '-')
         return false; /* a leading dash could pass for an option of a child program */
     for (; *s; s++)
-        if ((unsigned char)*s <= ' ' || *s == 0x7f || strchr("\"'`$\\;&|<>(){}*?!,", *s))
+        /* ASCII only: other bytes would not survive hosts.json, and DNS has none */
+        if ((unsigned char)*s <= ' ' || (unsigned char)*s >= 0x7f ||
+            strchr("\"'`$\\;&|<>(){}*?!,", *s))
             return false;
     return true;
 }
