@@ -86,12 +86,11 @@ static enum rc expand_item(
 
 static enum rc expand_tail(struct names *n, const char *head, const char *tail, struct err *e)
 {
-    const char *open = strchr(tail, '[');
-    if (!open) {
-        if (strchr(tail, ']'))
-            return err_set(e, RC_USAGE, "']' without '[' in '%s%s'", head, tail);
+    const char *open = strchr(tail, '['), *stray = strchr(tail, ']');
+    if (stray && (!open || stray < open))
+        return err_set(e, RC_USAGE, "']' without '[' in '%s%s'", head, tail);
+    if (!open)
         return push(n, base_printf("%s%s", head, tail), e);
-    }
     const char *close = strchr(open, ']');
     if (!close)
         return err_set(e, RC_USAGE, "'[' without ']' in '%s%s'", head, tail);
