@@ -203,7 +203,8 @@ static int by_name(const void *a, const void *b)
 
 static enum rc check_offsets(struct st_reader *r, uint64_t data_bytes, struct err *e)
 {
-    qsort(r->tensors, r->n, sizeof(*r->tensors), by_begin);
+    if (r->n) /* qsort takes no null pointer */
+        qsort(r->tensors, r->n, sizeof(*r->tensors), by_begin);
     uint64_t at = 0;
     for (size_t i = 0; i < r->n; i++) {
         if (r->tensors[i].begin != at)
@@ -215,7 +216,8 @@ static enum rc check_offsets(struct st_reader *r, uint64_t data_bytes, struct er
             "'%s' is cut short or has a tail: its header describes %llu data bytes, the file has "
             "%llu",
             r->path, (unsigned long long)at, (unsigned long long)data_bytes);
-    qsort(r->tensors, r->n, sizeof(*r->tensors), by_name);
+    if (r->n)
+        qsort(r->tensors, r->n, sizeof(*r->tensors), by_name);
     return RC_OK;
 }
 

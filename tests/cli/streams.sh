@@ -57,6 +57,16 @@ json_is_one_document_whatever_happens() {
 END
 }
 
+every_command_answers_json_with_one_document() {
+    local c
+    for c in $commands; do
+        [ "$c" != tui ] || continue
+        timeout 20 "$berth" "$c" --json >"$tmp/out" 2>"$tmp/err" </dev/null || [ $? -lt 100 ]
+        [ "$(jq -s length "$tmp/out")" = 1 ]
+        jq -e 'has("schema") and has("generated_at")' "$tmp/out" >/dev/null
+    done
+}
+
 without_command_and_terminal_it_says_how_to_use_it() {
     exits 2 "$berth"
     [ ! -s "$tmp/out" ]
@@ -204,6 +214,7 @@ completion_scripts_load_and_complete() {
 t every_command_explains_itself every_command_explains_itself
 t help_topics_answer help_topics_answer
 t json_is_one_document_whatever_happens json_is_one_document_whatever_happens
+t every_command_answers_json_with_one_document every_command_answers_json_with_one_document
 t without_command_and_terminal_it_says_how_to_use_it without_command_and_terminal_it_says_how_to_use_it
 t errors_go_to_stderr_only errors_go_to_stderr_only
 t quiet_leaves_only_the_answer quiet_leaves_only_the_answer
