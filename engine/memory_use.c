@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* "VmHWM:   1234 kB" of /proc/self/status. */
+/* "VmRSS:   1234 kB" of /proc/self/status. */
 static int64_t status_bytes(const char *key)
 {
     char buf[4096];
@@ -19,11 +19,6 @@ static int64_t status_bytes(const char *key)
     buf[n] = '\0';
     const char *p = strstr(buf, key);
     return p ? (int64_t)strtoll(p + strlen(key), NULL, 10) * 1024 : -1;
-}
-
-int64_t memory_peak_bytes(void)
-{
-    return status_bytes("VmHWM:");
 }
 
 int64_t memory_now_bytes(void)

@@ -4,8 +4,7 @@
 
 #include <stdint.h>
 
-/* Highest so far, and now; -1 when the kernel does not tell. */
-int64_t memory_peak_bytes(void);
+/* Now; -1 when the kernel does not tell. */
 int64_t memory_now_bytes(void);
 /* The part of it that is not backed by files. */
 int64_t memory_anonymous_bytes(void);

@@ -17,7 +17,6 @@
 #include "engine/data.h"
 #include "engine/executor.h"
 #include "engine/init.h"
-#include "engine/memory_use.h"
 #include "engine/rank_setup.h"
 #include "engine/training.h"
 #include "kernels/kernels.h"
@@ -39,7 +38,8 @@ struct rank_run {
     int64_t samples; /* consumed by all ranks in the finished steps */
     int skipped;     /* in a row */
     bool wants_stop, wants_save;
-    double saved_s; /* when the last checkpoint was complete */
+    double saved_s;       /* when the last checkpoint was complete */
+    int64_t memory_bytes; /* slabs and external, measured after the warm-up; -1 unknown */
 };
 
 static bool is_first(const struct rank_run *r)
@@ -67,12 +67,12 @@ static void send_step(struct rank_run *r, const struct step_result *out, double 
     m.lr = lr;
     m.grad_norm = out->grad_norm;
     m.step_seconds = out->step_s;
-    for (int l = 0; l < LANE_COUNT; l++)
-        m.exposed_s[l] = out->exposed_s[l];
+    memcpy(m.busy_s, out->busy_s, sizeof(m.busy_s));
+    memcpy(m.exposed_s, out->exposed_s, sizeof(m.exposed_s));
     m.tokens = r->samples * s->seq;
     m.tokens_per_second = (double)strategy_tokens_per_step(s) / out->step_s;
     m.mfu = rank_setup_mfu(&r->setup, m.tokens_per_second);
-    m.memory_bytes = memory_peak_bytes();
+    m.memory_bytes = r->memory_bytes;
     struct json *v = record_metrics_to_json(&m);
     json_add_str(v, "event", "step");
     json_add_bool(v, "is_skipped", out->is_skipped);
@@ -103,6 +103,9 @@ static void send_memory(struct rank_run *r)
 {
     const struct rank_setup *s = &r->setup;
     int64_t external = executor_external_bytes(s->x);
+    if (external >= 0)
+        r->memory_bytes = s->schedule->slab_bytes[MEMORY_DEVICE] +
+                          s->schedule->slab_bytes[MEMORY_HOST] + external;
     struct json *v = event("memory");
     json_add_int(v, "slab_bytes", s->schedule->slab_bytes[MEMORY_DEVICE]);
     json_add_int(v, "host_slab_bytes", s->schedule->slab_bytes[MEMORY_HOST]);
@@ -173,6 +176,11 @@ static enum rc restore(struct rank_run *r, struct err *e)
     comm_set_deadline(r->setup.comm, r->setup.spec.deadlines.collective_s);
     if (rc || info.step < 0)
         return rc;
+    if (info.step > r->setup.spec.steps)
+        return err_set(e, RC_INVALID,
+            "the checkpoint is of step %lld, beyond the %lld steps of this run; was it another "
+            "job?",
+            (long long)info.step, (long long)r->setup.spec.steps);
     r->step = info.step;
     r->samples = info.samples;
     r->training.seed = info.seed;
@@ -329,7 +337,7 @@ int rank_main(int argc, char **argv)
         return rc_exit_code(rc);
     }
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk, not the end */
-    struct rank_run r = {.control = control_new(MSG_CONTROL_FD)};
+    struct rank_run r = {.control = control_new(MSG_CONTROL_FD), .memory_bytes = -1};
     r.setup.rank = a.rank;
     rc = run(&r, &a, &e);
     if (rc) {

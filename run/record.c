@@ -23,7 +23,7 @@ void record_metrics_init(struct record_metrics *m)
         .memory_bytes = -1,
     };
     for (int l = 0; l < LANE_COUNT; l++)
-        m->exposed_s[l] = NAN;
+        m->busy_s[l] = m->exposed_s[l] = NAN;
 }
 
 static void add_known_int(struct json *o, const char *key, int64_t x)
@@ -34,19 +34,32 @@ static void add_known_int(struct json *o, const char *key, int64_t x)
         json_add_int(o, key, x);
 }
 
+static struct json *lanes_to_json(const double *seconds)
+{
+    struct json *o = json_obj();
+    for (int l = 0; l < LANE_COUNT; l++)
+        if (isfinite(seconds[l]))
+            json_add_num(o, lane_name((enum lane)l), seconds[l]);
+    return o;
+}
+
+static void lanes_from_json(double *seconds, const struct json *v)
+{
+    for (int l = 0; l < LANE_COUNT; l++)
+        seconds[l] = json_num(v, lane_name((enum lane)l), NAN);
+}
+
 struct json *record_metrics_to_json(const struct record_metrics *m)
 {
-    struct json *o = json_obj(), *exposed = json_obj();
-    for (int l = 0; l < LANE_COUNT; l++)
-        if (isfinite(m->exposed_s[l]))
-            json_add_num(exposed, lane_name((enum lane)l), m->exposed_s[l]);
+    struct json *o = json_obj();
     json_add_int(o, "step", m->step);
     json_add_num(o, "wall_s", m->wall_s);
     json_add_num(o, "loss", m->loss);
     json_add_num(o, "lr", m->lr);
     json_add_num(o, "grad_norm", m->grad_norm);
     json_add_num(o, "step_seconds", m->step_seconds);
-    json_add(o, "exposed_seconds", exposed);
+    json_add(o, "busy_seconds", lanes_to_json(m->busy_s));
+    json_add(o, "exposed_seconds", lanes_to_json(m->exposed_s));
     add_known_int(o, "tokens", m->tokens);
     json_add_num(o, "tokens_per_second", m->tokens_per_second);
     json_add_num(o, "mfu", m->mfu);
@@ -65,9 +78,8 @@ enum rc record_metrics_from_json(struct record_metrics *out, const struct json *
     out->lr = json_num(v, "lr", NAN);
     out->grad_norm = json_num(v, "grad_norm", NAN);
     out->step_seconds = json_num(v, "step_seconds", NAN);
-    const struct json *exposed = json_get(v, "exposed_seconds");
-    for (int l = 0; l < LANE_COUNT; l++)
-        out->exposed_s[l] = json_num(exposed, lane_name((enum lane)l), NAN);
+    lanes_from_json(out->busy_s, json_get(v, "busy_seconds"));
+    lanes_from_json(out->exposed_s, json_get(v, "exposed_seconds"));
     out->tokens = json_int(v, "tokens", -1);
     out->tokens_per_second = json_num(v, "tokens_per_second", NAN);
     out->mfu = json_num(v, "mfu", NAN);

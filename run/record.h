@@ -12,8 +12,8 @@
 struct json;
 
 /* One line of metrics.jsonl:
- * {"step","wall_s","loss","lr","grad_norm","step_seconds","exposed_seconds":{LANE:s},
- *  "tokens","tokens_per_second","mfu","memory_bytes"} */
+ * {"step","wall_s","loss","lr","grad_norm","step_seconds","busy_seconds":{LANE:s},
+ *  "exposed_seconds":{LANE:s},"tokens","tokens_per_second","mfu","memory_bytes"} */
 struct record_metrics {
     int64_t step;     /* 1 for the first optimizer step */
     double wall_s;    /* seconds since 1970 when the step ended */
@@ -21,11 +21,12 @@ struct record_metrics {
     double lr;        /* learning rate used */
     double grad_norm; /* global, before clipping */
     double step_seconds;
-    double exposed_s[LANE_COUNT]; /* time in which only this lane was busy */
+    double busy_s[LANE_COUNT];    /* the lane had an operation running */
+    double exposed_s[LANE_COUNT]; /* of it, while the compute lane had none */
     int64_t tokens;               /* trained so far, all ranks */
     double tokens_per_second;     /* all ranks */
     double mfu;                   /* 0..1, see the plan's flops_definition */
-    int64_t memory_bytes;         /* peak of the fullest rank */
+    int64_t memory_bytes;         /* of rank 0: slabs and what lies outside them (external) */
 };
 
 void record_metrics_init(struct record_metrics *m);
