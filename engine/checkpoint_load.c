@@ -28,7 +28,18 @@ struct load {
 
 /* --- which step --- */
 
-/* Newest complete folder below bound, -1 for none. */
+/* The manifest can be read and is one; a copy on another host may be better than a damaged one. */
+static bool is_sound_manifest(const char *path)
+{
+    struct json *v = NULL;
+    struct err ignored;
+    bool is_good = json_read(&v, path, CKPT_MANIFEST_MAX, &ignored) == RC_OK &&
+                   strcmp(json_str(v, "schema", ""), "checkpoint/1") == 0;
+    json_free(v);
+    return is_good;
+}
+
+/* Newest folder below bound with a sound manifest, -1 for none. */
 static int64_t newest_below(const char *dir, int64_t bound)
 {
     int64_t best = -1;
@@ -40,7 +51,7 @@ static int64_t newest_below(const char *dir, int64_t bound)
             continue;
         int64_t step = strtoll(entry->d_name + 5, &end, 10);
         char *manifest = base_printf("%s/%s/manifest.json", dir, entry->d_name);
-        if (*end == '\0' && step < bound && step > best && file_exists(manifest))
+        if (*end == '\0' && step < bound && step > best && is_sound_manifest(manifest))
             best = step;
         free(manifest);
     }
@@ -99,12 +110,23 @@ static enum rc share_manifest(struct load *l, int owner, struct str *text, struc
     return rc;
 }
 
+/* Everything that decides what the parameters mean. */
 static bool same_model(const struct model *a, const struct model *b)
 {
-    return a->family == b->family && a->layers == b->layers && a->width == b->width &&
-           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
-           a->ffn == b->ffn && a->vocab == b->vocab && a->is_tied == b->is_tied &&
-           a->has_qkv_bias == b->has_qkv_bias;
+    struct json *x = model_to_json(a), *y = model_to_json(b);
+    const char *const free_to_differ[] = {
+        "name", a->family == MODEL_LLAMA ? "max_positions" : "name"};
+    for (size_t i = 0; i < BASE_COUNT(free_to_differ); i++) {
+        json_add_null(x, free_to_differ[i]);
+        json_add_null(y, free_to_differ[i]);
+    }
+    char *s = json_print(x, false), *t = json_print(y, false);
+    bool is_same = strcmp(s, t) == 0;
+    free(s);
+    free(t);
+    json_free(x);
+    json_free(y);
+    return is_same;
 }
 
 static enum rc parse_manifest(
@@ -414,7 +436,7 @@ enum rc checkpoint_load(struct executor *x, const struct checkpoint_options *o, 
     }
     info->step = -1;
     if (step >= 0)
-        return err_set(e, RC_NOT_FOUND, "no host has a checkpoint of step %" PRId64, step);
+        return err_set(e, RC_NOT_FOUND, "no host has a sound checkpoint of step %" PRId64, step);
     if (last.code) {
         *e = last;
         return last.code;

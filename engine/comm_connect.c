@@ -10,12 +10,17 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/str.h"
 
-/* First bytes on every connection, from the connecting side; the acceptor answers with the same. */
+enum { NONCE_BYTES = 16 };
+
+/* Both sides prove that they know the token without sending it: the acceptor opens with a nonce,
+ * the connecting side answers with a greeting, the acceptor closes with a proof over its nonce. */
 struct greeting {
-    unsigned char token[COMM_TOKEN_BYTES];
     uint32_t rank, channel;
+    unsigned char nonce[NONCE_BYTES];
+    char mac[SHA256_HEX];
 };
 
 enum rc comm_listen(int *fd, int *port, struct err *e)
@@ -122,12 +127,40 @@ static int try_connect(const struct addrinfo *list, double deadline)
     return -1;
 }
 
-static bool same_token(const unsigned char *a, const unsigned char *b)
+/* HMAC-SHA256 of (role, nonces, rank, channel) under the token; role keeps one side's proof from
+ * serving as the other's. */
+static void prove(const struct comm_options *o, char role, const unsigned char *challenge,
+    const struct greeting *g, char mac[SHA256_HEX])
+{
+    unsigned char text[1 + 2 * NONCE_BYTES + 8];
+    text[0] = (unsigned char)role;
+    memcpy(text + 1, challenge, NONCE_BYTES);
+    memcpy(text + 1 + NONCE_BYTES, g->nonce, NONCE_BYTES);
+    memcpy(text + 1 + 2 * NONCE_BYTES, &g->rank, 4);
+    memcpy(text + 5 + 2 * NONCE_BYTES, &g->channel, 4);
+    hash_hmac_sha256(o->token, COMM_TOKEN_BYTES, text, sizeof(text), mac);
+}
+
+static bool same_mac(const char *a, const char *b)
 {
     unsigned difference = 0;
-    for (int i = 0; i < COMM_TOKEN_BYTES; i++)
-        difference |= a[i] ^ b[i];
+    for (int i = 0; i < SHA256_HEX; i++)
+        difference |= (unsigned char)a[i] ^ (unsigned char)b[i];
     return difference == 0;
+}
+
+static bool greet(const struct comm_options *o, int fd, int channel, double deadline)
+{
+    unsigned char challenge[NONCE_BYTES];
+    char answer[SHA256_HEX], want[SHA256_HEX];
+    struct greeting g = {.rank = (uint32_t)o->rank, .channel = (uint32_t)channel};
+    if (!move_all(fd, challenge, sizeof(challenge), false, deadline) ||
+        hash_random(g.nonce, sizeof(g.nonce), NULL) != RC_OK)
+        return false;
+    prove(o, 'c', challenge, &g, g.mac);
+    prove(o, 'a', challenge, &g, want);
+    return move_all(fd, &g, sizeof(g), true, deadline) &&
+           move_all(fd, answer, sizeof(answer), false, deadline) && same_mac(answer, want);
 }
 
 static enum rc connect_one(
@@ -149,10 +182,7 @@ static enum rc connect_one(
         return err_sys(e, RC_NETWORK, "rank %d cannot connect to rank %d at '%s'", o->rank, peer,
             o->peers[peer]);
     tune(fd);
-    struct greeting g = {.rank = (uint32_t)o->rank, .channel = (uint32_t)channel}, back;
-    memcpy(g.token, o->token, sizeof(g.token));
-    if (!move_all(fd, &g, sizeof(g), true, deadline) ||
-        !move_all(fd, &back, sizeof(back), false, deadline) || !same_token(back.token, o->token)) {
+    if (!greet(o, fd, channel, deadline)) {
         close(fd);
         return err_set(e, RC_NETWORK, "rank %d at '%s' did not prove that it belongs to this run",
             peer, o->peers[peer]);
@@ -168,18 +198,24 @@ static bool accept_one(int *fd, const struct comm_options *o, double deadline)
     if (s < 0)
         return false;
     struct greeting g;
+    unsigned char challenge[NONCE_BYTES];
+    char mac[SHA256_HEX];
     double patience = clock_now_s() + 5;
-    bool is_good = move_all(s, &g, sizeof(g), false, patience < deadline ? patience : deadline) &&
-                   same_token(g.token, o->token) && g.rank < (uint32_t)o->rank &&
-                   g.channel < COMM_CHANNELS;
+    patience = patience < deadline ? patience : deadline;
+    bool is_good = hash_random(challenge, sizeof(challenge), NULL) == RC_OK &&
+                   move_all(s, challenge, sizeof(challenge), true, patience) &&
+                   move_all(s, &g, sizeof(g), false, patience);
+    if (is_good)
+        prove(o, 'c', challenge, &g, mac);
+    is_good =
+        is_good && same_mac(mac, g.mac) && g.rank < (uint32_t)o->rank && g.channel < COMM_CHANNELS;
     int *slot = is_good ? &fd[g.channel * (uint32_t)o->ranks + g.rank] : NULL;
     if (!slot || *slot >= 0) {
         close(s);
         return false;
     }
-    struct greeting back = {.rank = (uint32_t)o->rank, .channel = g.channel};
-    memcpy(back.token, o->token, sizeof(back.token));
-    if (!move_all(s, &back, sizeof(back), true, deadline)) {
+    prove(o, 'a', challenge, &g, mac);
+    if (!move_all(s, mac, sizeof(mac), true, deadline)) {
         close(s);
         return false;
     }

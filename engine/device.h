@@ -41,9 +41,12 @@ struct task {
     void *arg[OP_MAX_ARGS];
 };
 
-/* When an operation ran, seconds of the monotonic clock. */
-struct task_time {
-    double start_s, end_s;
+/* What the device did: written by the lane that ran the operation, after it ran. */
+struct task_log {
+    int32_t index; /* of the operation in the schedule's list; -1: none ran */
+    int32_t order; /* counts the operations the device finished since the last sync */
+    uint8_t kind, lane;
+    double start_s, end_s; /* of the monotonic clock */
 };
 
 struct device_ops {
@@ -54,10 +57,9 @@ struct device_ops {
     enum rc (*slab)(
         struct device *d, enum memory memory, int64_t bytes, void **base, struct err *e);
     void (*submit)(struct device *d, const struct task *t);
-    /* Wait until every lane is idle. Afterwards times[index - first] are those of the tasks
-     * submitted since the last sync (times has room for n). */
-    enum rc (*sync)(
-        struct device *d, int32_t first, int32_t n, struct task_time *times, struct err *e);
+    /* Wait until every lane is idle; log gets what ran since the last sync, lane after lane in the
+     * order in which each lane ran it, *n_log how many. It has room for a whole section. */
+    enum rc (*sync)(struct device *d, struct task_log *log, int32_t *n_log, struct err *e);
     void (*close)(struct device *d);
 };
 

@@ -26,8 +26,8 @@ struct lane_thread {
     pthread_t thread;
     bool is_started;
     struct pool *pool;
-    struct task *queue; /* of the section being run; written before n_submitted grows */
-    struct task_time *time;
+    struct task *queue;   /* of the section being run; written before n_submitted grows */
+    struct task_log *log; /* of the tasks run so far */
     int32_t cap;
     atomic_int n_submitted, n_done;
     atomic_int last_done; /* list index of the newest finished task, -1 */
@@ -43,6 +43,7 @@ struct cpu {
     pthread_cond_t changed;
     atomic_int sleepers;
     atomic_bool is_failed, is_closing;
+    atomic_int n_finished; /* operations since the last sync */
     struct err err;
 };
 
@@ -123,16 +124,20 @@ static void fail(struct cpu *c, const struct err *e)
     announce(c);
 }
 
-static void run_task(struct lane_thread *t, const struct task *task, struct task_time *time)
+static void run_task(struct lane_thread *t, const struct task *task, struct task_log *log)
 {
     struct cpu *c = t->cpu;
     struct dependency d = {c, task->op};
     wait_until(c, dependencies_done, &d);
     if (!atomic_load(&c->is_failed)) {
         struct err e = ERR_INIT;
-        time->start_s = clock_now_s();
+        log->start_s = clock_now_s();
         enum rc rc = ops_cpu_run(c->context, task->op, task->arg, t->pool, &e);
-        time->end_s = clock_now_s();
+        log->end_s = clock_now_s();
+        log->index = task->index;
+        log->kind = task->op->kind;
+        log->lane = (uint8_t)t->lane;
+        log->order = atomic_fetch_add(&c->n_finished, 1);
         if (rc)
             fail(c, &e);
     }
@@ -151,7 +156,7 @@ static void *lane_main(void *arg)
                 return NULL;
             continue;
         }
-        run_task(t, &t->queue[i], &t->time[i]);
+        run_task(t, &t->queue[i], &t->log[i]);
         atomic_fetch_add(&t->n_done, 1);
         announce(t->cpu);
     }
@@ -187,7 +192,7 @@ static void size_lanes(struct cpu *c)
     }
     for (int l = 0; l < LANE_COUNT; l++) {
         c->lane[l].queue = base_calloc((size_t)c->lane[l].cap, sizeof(struct task));
-        c->lane[l].time = base_calloc((size_t)c->lane[l].cap, sizeof(struct task_time));
+        c->lane[l].log = base_calloc((size_t)c->lane[l].cap, sizeof(struct task_log));
     }
 }
 
@@ -208,7 +213,7 @@ static void cpu_close(struct device *d)
             pthread_join(t->thread, NULL);
         pool_free(t->pool);
         free(t->queue);
-        free(t->time);
+        free(t->log);
     }
     for (int m = 0; m < MEMORY_COUNT; m++)
         if (c->slab[m].base)
@@ -274,13 +279,13 @@ static void poison_slabs(struct cpu *c, bool is_on)
 
 /* List order is a valid serial order, so the task can run here and now, alone with its arguments.
  */
-static void run_poisoned(struct lane_thread *t, const struct task *task, struct task_time *time)
+static void run_poisoned(struct lane_thread *t, const struct task *task, struct task_log *log)
 {
     if (!t->cpu->is_poisoned)
         poison_slabs(t->cpu, true);
     for (int i = 0; i < task->op->n_args; i++)
         UNPOISON(task->arg[i], (size_t)task->op->arg[i].bytes);
-    run_task(t, task, time);
+    run_task(t, task, log);
     for (int i = 0; i < task->op->n_args; i++)
         POISON(task->arg[i], (size_t)task->op->arg[i].bytes);
 }
@@ -291,7 +296,7 @@ static void cpu_submit(struct device *d, const struct task *task)
     int i = atomic_load(&t->n_submitted);
     t->queue[i] = *task;
     if (t->cpu->o.is_poisoning) {
-        run_poisoned(t, task, &t->time[i]);
+        run_poisoned(t, task, &t->log[i]);
         /* done first: the lane's own thread must never see work */
         atomic_fetch_add(&t->n_done, 1);
         atomic_fetch_add(&t->n_submitted, 1);
@@ -301,25 +306,27 @@ static void cpu_submit(struct device *d, const struct task *task)
     announce(t->cpu);
 }
 
-static enum rc cpu_sync(
-    struct device *d, int32_t first, int32_t n, struct task_time *times, struct err *e)
+static enum rc cpu_sync(struct device *d, struct task_log *log, int32_t *n_log, struct err *e)
 {
     struct cpu *c = cpu_of(d);
     poison_slabs(c, false);
+    *n_log = 0;
     for (int l = 0; l < LANE_COUNT; l++) {
         struct lane_thread *t = &c->lane[l];
         if (!t->is_started)
             continue;
         wait_until(c, lane_is_idle, t);
-        for (int i = 0; i < atomic_load(&t->n_done) && !atomic_load(&c->is_failed); i++)
-            if (t->queue[i].index - first < n)
-                times[t->queue[i].index - first] = t->time[i];
+        int n = atomic_load(&t->n_done);
+        if (n)
+            memcpy(log + *n_log, t->log, (size_t)n * sizeof(*log));
+        *n_log += n;
     }
     for (int l = 0; l < LANE_COUNT; l++) {
         atomic_store(&c->lane[l].last_done, -1);
         atomic_store(&c->lane[l].n_submitted, 0);
         atomic_store(&c->lane[l].n_done, 0);
     }
+    atomic_store(&c->n_finished, 0);
     if (!atomic_load(&c->is_failed))
         return RC_OK;
     if (e)

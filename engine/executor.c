@@ -17,8 +17,9 @@ struct executor {
     struct device *device;
     char *slab[MEMORY_COUNT];
     int shard_rank;
-    struct task_time *times; /* of one section */
-    int64_t micro;           /* running, for the trace */
+    struct task_log *log; /* of one section */
+    int32_t n_log;
+    int64_t micro; /* running, for the trace */
 };
 
 /* --- addresses --- */
@@ -125,7 +126,7 @@ enum rc executor_open(struct executor **out, const struct schedule *s,
     int32_t longest = 0;
     for (int i = 0; i < s->n_sections; i++)
         longest = s->section[i].n_ops > longest ? s->section[i].n_ops : longest;
-    x->times = base_calloc((size_t)longest, sizeof(*x->times));
+    x->log = base_calloc((size_t)longest, sizeof(*x->log));
     rc = o->device->open(&x->device, &o->device_options, &x->context, e);
     for (int m = 0; m < MEMORY_COUNT && !rc; m++) {
         void *base = NULL;
@@ -147,54 +148,52 @@ void executor_close(struct executor *x)
         return;
     if (x->device)
         x->o.device->close(x->device);
-    free(x->times);
+    free(x->log);
     free(x);
 }
 
 /* --- a section --- */
 
-static double overlap(const struct task_time *a, const struct task_time *b)
+static double overlap(const struct task_log *a, const struct task_log *b)
 {
     double start = a->start_s > b->start_s ? a->start_s : b->start_s;
     double end = a->end_s < b->end_s ? a->end_s : b->end_s;
     return end > start ? end - start : 0;
 }
 
-/* Busy time of each lane, and of it what lies outside the compute lane's operations. Both run in
- * order, so one pass with two cursors is enough. */
-static void account(struct executor *x, const struct section *sec, struct step_result *out)
+/* Busy time of each lane, and of it what lies outside the compute lane's operations. The log has
+ * lane after lane, the compute lane first, each in order: one cursor over the latter is enough. */
+static void account(struct executor *x, struct step_result *out)
 {
-    for (int l = 0; l < LANE_COUNT; l++) {
-        int32_t c = 0;
-        for (int32_t i = 0; i < sec->n_ops; i++) {
-            if (x->s->ops[sec->first_op + i].lane != l)
-                continue;
-            const struct task_time *t = &x->times[i];
-            double busy = t->end_s - t->start_s, hidden = 0;
-            out->busy_s[l] += busy;
-            if (l == LANE_COMPUTE)
-                continue;
-            while (c < sec->n_ops && (x->s->ops[sec->first_op + c].lane != LANE_COMPUTE ||
-                                         x->times[c].end_s <= t->start_s))
-                c++;
-            for (int32_t j = c; j < sec->n_ops && x->times[j].start_s < t->end_s; j++)
-                if (x->s->ops[sec->first_op + j].lane == LANE_COMPUTE)
-                    hidden += overlap(t, &x->times[j]);
-            out->exposed_s[l] += busy - hidden;
-        }
+    int32_t n_compute = 0, c = 0;
+    while (n_compute < x->n_log && x->log[n_compute].lane == LANE_COMPUTE)
+        n_compute++;
+    for (int32_t i = 0; i < x->n_log; i++) {
+        const struct task_log *t = &x->log[i];
+        double hidden = 0;
+        out->busy_s[t->lane] += t->end_s - t->start_s;
+        if (t->lane == LANE_COMPUTE)
+            continue;
+        if (x->log[i - 1].lane != t->lane)
+            c = 0;
+        while (c < n_compute && x->log[c].end_s <= t->start_s)
+            c++;
+        for (int32_t j = c; j < n_compute && x->log[j].start_s < t->end_s; j++)
+            hidden += overlap(t, &x->log[j]);
+        out->exposed_s[t->lane] += t->end_s - t->start_s - hidden;
     }
 }
 
 static void write_trace(struct executor *x, const struct section *sec)
 {
-    for (int32_t i = 0; i < sec->n_ops; i++) {
-        const struct op *op = &x->s->ops[sec->first_op + i];
+    for (int32_t i = 0; i < x->n_log; i++) {
+        const struct task_log *t = &x->log[i];
         fprintf(x->o.trace,
-            "{\"section\":\"%s\",\"micro\":%lld,\"op\":%d,\"kind\":\"%s\",\"unit\":%d,"
+            "{\"section\":\"%s\",\"micro\":%lld,\"op\":%d,\"order\":%d,\"kind\":\"%s\","
             "\"lane\":\"%s\",\"start_s\":%.9f,\"end_s\":%.9f}\n",
-            section_name(sec->kind), (long long)x->micro, sec->first_op + i,
-            op_kind_name((enum op_kind)op->kind), op->unit, lane_name((enum lane)op->lane),
-            x->times[i].start_s, x->times[i].end_s);
+            section_name(sec->kind), (long long)x->micro, t->index, t->order,
+            op_kind_name((enum op_kind)t->kind), lane_name((enum lane)t->lane), t->start_s,
+            t->end_s);
     }
 }
 
@@ -208,10 +207,10 @@ static enum rc run_section(
             t.arg[a] = address(x, &op->arg[a]);
         x->o.device->submit(x->device, &t);
     }
-    enum rc rc = x->o.device->sync(x->device, sec->first_op, sec->n_ops, x->times, e);
+    enum rc rc = x->o.device->sync(x->device, x->log, &x->n_log, e);
     if (rc)
         return rc;
-    account(x, sec, out);
+    account(x, out);
     if (x->o.trace)
         write_trace(x, sec);
     return RC_OK;
@@ -297,7 +296,9 @@ enum rc executor_warm_up(struct executor *x, struct err *e)
 
 static int32_t state_buffer(const struct unit_buffers *b, enum state_kind kind)
 {
-    return kind == STATE_M ? b->m : kind == STATE_V ? b->v : b->master >= 0 ? b->master : b->param;
+    if (kind == STATE_MASTER)
+        return b->master >= 0 ? b->master : b->param;
+    return kind == STATE_M ? b->m : kind == STATE_V ? b->v : b->grad;
 }
 
 struct state_view executor_state(struct executor *x, int unit, enum state_kind kind)

@@ -20,7 +20,8 @@ struct executor_options {
     struct device_options device_options;
     const struct kernels *kernels;
     struct comm *comm; /* kept until executor_close */
-    FILE *trace;       /* one JSON line per executed operation, or NULL; kept likewise */
+    FILE *trace;       /* one JSON line per operation as the device reports it, lane after lane
+                          in each section, or NULL; kept likewise */
 };
 
 /* Constants of one optimizer step. */
@@ -60,10 +61,11 @@ enum rc executor_warm_up(struct executor *x, struct err *e);
 
 /* --- state between steps --- */
 
-enum state_kind { STATE_MASTER, STATE_M, STATE_V, STATE_KINDS };
+enum state_kind { STATE_MASTER, STATE_M, STATE_V, STATE_KINDS, STATE_GRADIENT = STATE_KINDS };
 
 /* The part of a unit's state this rank answers for: elements first .. first + count of the unit.
- * Parts of the ranks of a shard group tile the unit; replicas hold the same. fp32. */
+ * Parts of the ranks of a shard group tile the unit; replicas hold the same. fp32. The gradient is
+ * that of the last step, before clipping. */
 struct state_view {
     float *data;
     int64_t first, count;

@@ -256,6 +256,28 @@ static void a_damaged_file_sends_the_load_to_the_step_before(void **state)
     assert_true(loaded.state_hash == one.state_hash);
 }
 
+/* Cut on one host the other's copy serves; cut on both the step before is loaded. */
+static void a_truncated_manifest_is_passed_over(void **state)
+{
+    (void)state;
+    struct setting one = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+        (struct setting){.hosts = 2, .has_partner = true, .steps = 1});
+    struct setting two = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+        (struct setting){
+            .hosts = 2, .has_partner = true, .steps = 1, .is_loading = true, .load_step = 1});
+    for (int host = 0; host < 2; host++) {
+        char *path = base_printf("%s/host-%d/step-00000002/manifest.json", root, host);
+        assert_int_equal(truncate(path, 100), 0);
+        free(path);
+        struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+            (struct setting){.hosts = 2, .is_loading = true, .load_step = -1});
+        if (loaded.rc)
+            fail_msg("%s", loaded.msg);
+        assert_int_equal(loaded.info.step, host == 0 ? 2 : 1);
+        assert_true(loaded.state_hash == (host == 0 ? two : one).state_hash);
+    }
+}
+
 static void old_checkpoints_and_leavings_go_but_the_last_ones_stay(void **state)
 {
     (void)state;
@@ -382,6 +404,7 @@ int test_checkpoint(void)
         T(a_lost_host_is_restored_from_its_partner),
         T(without_partner_a_lost_host_is_one_clear_sentence),
         T(a_damaged_file_sends_the_load_to_the_step_before),
+        T(a_truncated_manifest_is_passed_over),
         T(old_checkpoints_and_leavings_go_but_the_last_ones_stay),
         T(a_folder_that_cannot_be_written_leaves_the_old_checkpoint),
         T(a_disk_that_fills_up_leaves_the_old_checkpoint_and_nothing_else),

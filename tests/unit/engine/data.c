@@ -19,6 +19,8 @@ static char path[64];
 
 static void write_file(const void *bytes, size_t n, const char *suffix)
 {
+    if (path[0])
+        unlink(path);
     snprintf(path, sizeof(path), "/tmp/berth-data-%d%s", (int)getpid(), suffix);
     FILE *f = fopen(path, "wb");
     fwrite(bytes, 1, n, f);

@@ -131,6 +131,62 @@ static void folding_repeated_micro_steps_changes_no_figure(void **state)
     schedule_free(b);
 }
 
+/* The middle section written out as often as it runs, with waits that drain the lanes in between.
+ */
+static void unfold_middle(struct schedule *s)
+{
+    struct section *mid = &s->section[1];
+    int32_t n = mid->n_ops, first = mid->first_op, copies = (int32_t)mid->repeat;
+    int32_t total = s->n_ops + (copies - 1) * n, added = (copies - 1) * n;
+    struct op *ops = calloc((size_t)total, sizeof(*ops));
+    memcpy(ops, s->ops, (size_t)(first + n) * sizeof(*ops));
+    memcpy(
+        ops + first + n + added, s->ops + first + n, (size_t)(s->n_ops - first - n) * sizeof(*ops));
+    for (int32_t c = 1; c < copies; c++) {
+        int32_t last[LANE_COUNT];
+        for (int l = 0; l < LANE_COUNT; l++)
+            last[l] = -1;
+        for (int32_t i = 0; i < n; i++)
+            last[s->ops[first + i].lane] = first + (c - 1) * n + i;
+        for (int32_t i = 0; i < n; i++) {
+            struct op *op = &ops[first + c * n + i];
+            *op = s->ops[first + i];
+            for (int l = 0; l < LANE_COUNT; l++)
+                op->waits[l] = op->waits[l] >= 0 ? op->waits[l] + c * n : last[l];
+        }
+    }
+    for (int32_t i = first + n + added; i < total; i++)
+        for (int l = 0; l < LANE_COUNT; l++)
+            ops[i].waits[l] += ops[i].waits[l] >= 0 ? added : 0;
+    free(s->ops);
+    s->ops = ops;
+    s->n_ops = total;
+    mid->n_ops = n * copies;
+    mid->repeat = 1;
+    for (int k = 2; k < s->n_sections; k++)
+        s->section[k].first_op += added;
+}
+
+static void folded_and_unfolded_lists_give_the_same_figures(void **state)
+{
+    (void)state;
+    for (int kind = STRATEGY_DDP; kind <= STRATEGY_ZERO3; kind++) {
+        struct machine m = ideal(8);
+        m.overlap_slowdown = 1.1;
+        struct schedule *s = make((enum strategy_kind)kind, 8, 7, 4);
+        struct simulation folded, unfolded;
+        simulate(&folded, s, &m, NULL);
+        unfold_middle(s);
+        simulate(&unfolded, s, &m, NULL);
+        assert_true(fabs(folded.step_s - unfolded.step_s) < 1e-9 * folded.step_s);
+        for (int l = 0; l < LANE_COUNT; l++) {
+            assert_true(fabs(folded.busy_s[l] - unfolded.busy_s[l]) < 1e-9 * folded.step_s);
+            assert_true(fabs(folded.exposed_s[l] - unfolded.exposed_s[l]) < 1e-9 * folded.step_s);
+        }
+        schedule_free(s);
+    }
+}
+
 static void spans_follow_list_order_on_each_lane_and_respect_waits(void **state)
 {
     (void)state;
@@ -162,6 +218,7 @@ int test_simulate(void)
         cmocka_unit_test(overlap_lies_between_the_longest_lane_and_the_sum),
         cmocka_unit_test(slow_links_bound_zero3_by_traffic_and_fast_ones_by_compute),
         cmocka_unit_test(folding_repeated_micro_steps_changes_no_figure),
+        cmocka_unit_test(folded_and_unfolded_lists_give_the_same_figures),
         cmocka_unit_test(spans_follow_list_order_on_each_lane_and_respect_waits),
     };
     return cmocka_run_group_tests_name("planner/simulate", tests, NULL, NULL);
