@@ -317,6 +317,8 @@ enum rc client_checkpoint(struct client *c, struct err *e)
     struct json **requests = base_calloc(fan->count, sizeof(*requests));
     requests[0] = request_of("checkpoint");
     rc = talk_ask(fan, c->nodes, "asking for a checkpoint", requests, answers, ASK_TIMEOUT_S, e);
+    if (!rc && !answers[0])
+        rc = fan_first_error(fan, e);
     json_free(requests[0]);
     json_free(answers[0]);
     free(answers);
@@ -335,6 +337,8 @@ enum rc client_clean(struct client *c, struct err *e)
     struct json **answers = base_calloc(fan->count, sizeof(*answers));
     struct json *request = request_of("purge");
     rc = talk_ask_all(fan, c->nodes, "removing the run", request, answers, ASK_TIMEOUT_S, e);
+    if (!rc)
+        rc = fan_first_error(fan, e);
     for (size_t i = 0; i < fan->count; i++)
         json_free(answers[i]);
     free(answers);

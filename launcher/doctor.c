@@ -111,7 +111,12 @@ enum rc doctor_run(struct preflight *p, struct fan *fan, const struct hosts *hos
         d.dirs[i] = hosts->v[i].dir ? hosts->v[i].dir : remote_dir;
     }
     /* the first error is the answer; what can still be looked at is */
-    enum rc rc = preflight_run(p, fan, d.dirs, &need, e);
+    enum rc rc = fan_first_error(fan, e), looked = preflight_run(p, fan, d.dirs, &need, &ignored);
+    if (looked == RC_INTERRUPTED || (looked && !rc)) {
+        rc = looked;
+        *e = ignored;
+    }
+    ignored.code = RC_OK;
     leave_out_failed(&d);
     bool goes_on = rc != RC_INTERRUPTED && fan_in_count(fan) > 0;
     if (goes_on) {

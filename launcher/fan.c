@@ -33,11 +33,12 @@ size_t fan_in_count(const struct fan *f)
     return n;
 }
 
-enum rc fan_first_error(const struct fan *f, struct err *e)
+/* First error of the hosts that skip does not mark. */
+static enum rc first_error(const struct fan *f, const bool *skip, struct err *e)
 {
     size_t bad = 0, first = 0;
     for (size_t i = 0; i < f->count; i++) {
-        if (!f->v[i].err.code)
+        if (!f->v[i].err.code || (skip && skip[i]))
             continue;
         if (bad++ == 0)
             first = i;
@@ -49,6 +50,11 @@ enum rc fan_first_error(const struct fan *f, struct err *e)
         return err_set(e, h->err.code, "host '%s': %s", h->label, h->err.msg);
     return err_set(e, h->err.code, "host '%s': %s (%zu more host%s failed)", h->label, h->err.msg,
         bad - 1, bad > 2 ? "s" : "");
+}
+
+enum rc fan_first_error(const struct fan *f, struct err *e)
+{
+    return first_error(f, NULL, e);
 }
 
 /* --- the loop --- */
@@ -129,10 +135,12 @@ enum rc fan_run(
     l.state = base_calloc(f->count + 1, sizeof(*l.state));
     l.deadline_s = base_calloc(f->count + 1, sizeof(*l.deadline_s));
     l.fds = base_calloc((f->count + 1) * TRANSPORT_FDS, sizeof(*l.fds));
+    bool *was_out = base_calloc(f->count + 1, sizeof(*was_out));
     enum rc rc = RC_OK;
-    for (size_t i = 0; i < f->count; i++)
-        if (!f->v[i].t || f->v[i].err.code)
-            l.state[i] = JOB_OVER;
+    for (size_t i = 0; i < f->count; i++) {
+        was_out[i] = !f->v[i].t || f->v[i].err.code;
+        l.state[i] = was_out[i] ? JOB_OVER : JOB_WAITING;
+    }
     start_jobs(&l);
     while (l.going && !rc) {
         if (!wait_for_any(&l)) {
@@ -152,7 +160,10 @@ enum rc fan_run(
     free(l.state);
     free(l.deadline_s);
     free(l.fds);
-    return rc ? rc : fan_first_error(f, e);
+    if (!rc)
+        rc = first_error(f, was_out, e);
+    free(was_out);
+    return rc;
 }
 
 /* --- commands --- */

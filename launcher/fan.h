@@ -33,8 +33,8 @@ void fan_init(struct fan *f, size_t count);
 void fan_release(struct fan *f);
 
 /* Run step to the end on every host that is in, at most fanout at a time, each within timeout_s
- * (0: no limit). RC_OK when all succeeded; else the first failure in host order as a sentence, with
- * the number of further hosts that failed. `doing` completes "no answer within 20 s while ...". */
+ * (0: no limit). RC_OK when all of these succeeded; else the first failure in host order as a
+ * sentence, with the number of further hosts that failed. `doing` completes "no answer within 20 s while ...". */
 enum rc fan_run(
     struct fan *f, const char *doing, fan_step step, void *ctx, double timeout_s, struct err *e);
 
@@ -44,7 +44,7 @@ enum rc fan_exec(
     struct fan *f, const char *doing, struct exec *exec, double timeout_s, struct err *e);
 
 size_t fan_in_count(const struct fan *f);
-/* First error in host order, as fan_run gives it; RC_OK when all are in. */
+/* Error of the first host that is out, whenever that happened; RC_OK when all are in. */
 enum rc fan_first_error(const struct fan *f, struct err *e);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
@@ -19,7 +20,8 @@ enum { SCRIPT_TIMEOUT_S = 60, MIN_FILES = 256 };
 static const double MAX_CLOCK_OFFSET_S = 1;
 static const int64_t MIN_DISK_BYTES = 64 << 20;
 
-/* Prints key=value lines. dir is set in front of it. Everything that may hang has a limit where the
+/* Prints key=value lines. dir and id, a text no other host has, are set in front of it: hosts may
+ * share the folder. Everything that may hang has a limit where the
  * host has timeout(1). */
 static const char SCRIPT[] =
     "limit() { if command -v timeout >/dev/null 2>&1; then timeout 10 \"$@\"; else \"$@\"; fi; }\n"
@@ -39,17 +41,15 @@ static const char SCRIPT[] =
     "  limit nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader "
     "</dev/null 2>/dev/null | sort | uniq -c | sed 's/^ */gpu=/'\n"
     "fi\n"
-    "made=; [ -d \"$dir\" ] || made=yes\n"
     "if why=$(mkdir -p \"$dir\" 2>&1); then\n"
     "  echo \"workdir=$(cd \"$dir\" && pwd -P)\"\n"
-    "  probe=$dir/.probe-$$\n"
+    "  probe=$dir/.probe-$id\n"
     "  if (printf '#!/bin/sh\\nexit 0\\n' >\"$probe\") 2>/dev/null && [ -s \"$probe\" ]; then\n"
     "    chmod 700 \"$probe\"\n"
     "    if \"$probe\" 2>/dev/null; then echo probe=ok; else echo probe=noexec; fi\n"
     "  else echo probe=readonly; fi\n"
     "  rm -f \"$probe\"\n"
     "  echo disk_kib=$(df -kP \"$dir\" 2>/dev/null | awk 'NR == 2 {print $4}')\n"
-    "  [ -z \"$made\" ] || rmdir \"$dir\" 2>/dev/null\n"
     "else echo probe=nodir; echo \"why=$why\"; fi\n"
     "true\n";
 
@@ -280,6 +280,7 @@ enum rc preflight_run(struct preflight *out, struct fan *fan, const char *const 
     out->v = base_calloc(fan->count, sizeof(*out->v));
     for (size_t i = 0; i < fan->count; i++) {
         script_set(&scripts[i].text, "dir", workdirs[i]);
+        str_addf(&scripts[i].text, "id=%ld-%zu\n", (long)getpid(), i);
         str_add(&scripts[i].text, SCRIPT);
     }
     enum rc rc = scripts_run(fan, "looking at the host", scripts, SCRIPT_TIMEOUT_S, e);

@@ -79,6 +79,8 @@ static enum rc look(struct staging *s, const char *nonce, struct err *e)
     }
     enum rc rc = scripts_run(s->fan, "looking for staged files", scripts, CHECK_TIMEOUT_S, e);
     for (size_t i = 0; !rc && i < s->fan->count; i++) {
+        if (s->fan->v[i].err.code)
+            continue; /* out before */
         char *have = script_value(&scripts[i].out, "have");
         if (!have && scripts[i].status != 0)
             rc = err_set(e, RC_NODE, "host '%s': cannot make the folder for '%s'",

@@ -184,13 +184,11 @@ a_full_disk_on_a_node_is_one_sentence() {
     nothing_left && return $result
 }
 
-for f in a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_last_line \
+e2e a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_last_line \
     consequences_are_not_taken_for_the_cause a_killed_agent_is_a_lost_host \
     a_killed_coordinator_ends_the_run_everywhere a_stopped_rank_does_not_stop_the_end \
     a_killed_launcher_changes_nothing servers_that_restart_do_not_matter \
     an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
     ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
-    a_full_disk_on_a_node_is_one_sentence; do
-    t "$f" "$f"
-done
+    a_full_disk_on_a_node_is_one_sentence
 tap_done

@@ -23,7 +23,7 @@ one_node_plan "$tmp/plan1.json"
 
 trains_on_two_nodes_and_tells_the_result() {
     cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/Apache-2.0 >"$tmp/text.txt"
-    jq '.job.tokens = 65536 | .steps = 4' "$tmp/plan2.json" >"$tmp/short.json"
+    shorter "$tmp/plan2.json" 4 >"$tmp/short.json"
     exits 0 "$berth" launch "$tmp/short.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/text.txt" --json
     [ "$(jq -r .state "$tmp/out")" = finished ]
@@ -42,7 +42,7 @@ trains_on_two_nodes_and_tells_the_result() {
 }
 
 a_real_run_resumes_on_one_node_with_the_same_data() {
-    for n in 1 2; do jq '.job.tokens = 196608 | .steps = 12' "$tmp/plan$n.json" >"$tmp/real$n.json"; done
+    for n in 1 2; do shorter "$tmp/plan$n.json" 120 >"$tmp/real$n.json"; done
     "$berth" launch "$tmp/real2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/text.txt" -q -d >"$tmp/run-id"
     run=$(cat "$tmp/run-id")
@@ -51,17 +51,17 @@ a_real_run_resumes_on_one_node_with_the_same_data() {
     exits 12 "$berth" status "$run" --exit-code --json
     step=$(jq .checkpoint.step "$tmp/out")
     [ "$(jq .checkpoint.survives_host_loss "$tmp/out")" = true ]
-    [ "$step" -ge 3 ] && [ "$step" -lt 12 ]
+    [ "$step" -ge 3 ] && [ "$step" -lt 120 ]
     exits 0 "$berth" resume "$run" --hosts <(sshd_hosts a) --plan "$tmp/real1.json"
     # each step once, in order, on the same tokens as a run that was never stopped
-    [ "$(jq .step "$BERTH_HOME/state/runs/$run/metrics.jsonl" | xargs)" = "$(seq 12 | xargs)" ]
+    [ "$(jq .step "$BERTH_HOME/state/runs/$run/metrics.jsonl" | xargs)" = "$(seq 120 | xargs)" ]
     exits 0 "$berth" launch "$tmp/real1.json" --hosts <(sshd_hosts b) "${sshd_connect[@]}" \
         --data "local:$tmp/text.txt" -q
     whole=$(cat "$tmp/out")
     paste <(jq .loss "$BERTH_HOME/state/runs/$run/metrics.jsonl") \
         <(jq .loss "$BERTH_HOME/state/runs/$whole/metrics.jsonl") |
         awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) { print "step " NR ": " $0; bad = 1 } }
-             END { exit bad || NR != 12 }'
+             END { exit bad || NR != 120 }'
     nothing_left
 }
 
@@ -207,13 +207,11 @@ clean_leaves_no_file_on_the_nodes() {
     nothing_left
 }
 
-for f in trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with_the_same_data \
+e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with_the_same_data \
     the_second_launch_sends_nothing_again \
     survives_its_launcher_and_can_be_attached stop_saves_ends_and_proves_it \
     what_ignores_stop_is_killed resumes_where_it_stopped_with_another_number_of_nodes \
     a_deleted_folder_between_stop_and_resume_is_named environment_arrives_byte_by_byte \
     work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
-    clean_leaves_no_file_on_the_nodes; do
-    t "$f" "$f"
-done
+    clean_leaves_no_file_on_the_nodes
 tap_done

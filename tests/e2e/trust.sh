@@ -237,12 +237,10 @@ SSH
     sshd_stop inner
 }
 
-for f in host_keys_get_openssh_s_answer hashed_names_are_found a_changed_key_stops_with_file_and_line \
+e2e host_keys_get_openssh_s_answer hashed_names_are_found a_changed_key_stops_with_file_and_line \
     an_unknown_key_is_shown_and_refused_without_consent accepted_keys_stay_with_the_run \
     a_refused_key_is_an_authentication_failure keys_that_cannot_be_used_are_explained \
     the_key_agent_is_used a_port_that_is_not_ssh_is_named hosts_that_cannot_be_reached_are_named \
     many_connections_at_once_are_not_mistaken_for_refusals what_login_files_print_does_no_harm \
-    nodes_that_cannot_reach_each_other_are_named a_host_behind_another_is_reached; do
-    t "$f" "$f"
-done
+    nodes_that_cannot_reach_each_other_are_named a_host_behind_another_is_reached
 tap_done

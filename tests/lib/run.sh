@@ -1,16 +1,30 @@
 # Sourced behind tap.sh and sshd.sh: plans and runs for tests of launching.
 
-# two_node_plan FILE, one_node_plan FILE: real plans of a tiny model for this kind of machine
+# one_node_plan FILE, two_node_plan FILE: real plans of a tiny model for this kind of machine, a
+# thousand small steps long
+small=(--model tiny-gpt2 --tokens 1024000 --seq 64 --global-batch-tokens 1024 --precision fp32)
 one_node_plan() {
-    "$berth" plan --here --ranks-per-node 1 --model tiny-gpt2 --tokens 1M --precision fp32 -q -o "$1" >/dev/null
+    "$berth" plan --here --ranks-per-node 1 "${small[@]}" -q -o "$1" >/dev/null
 }
 two_node_plan() {
     "$berth" offers --here --json | jq '{schema, offers: [.offers[0] | .nodes_available = 2 |
-        .max_nodes_one_fabric = 2 | .fabric = "ethernet" | .inter_gbps_per_node = 10 |
+        .max_nodes_one_fabric = 2 | .fabric = "ethernet" | .inter_gbps_per_node = 100 |
         .gpus_per_node = 1 | .provenance = null]}' >"$tmp/offers.json"
-    "$berth" plan --offers "$tmp/offers.json" --objective time --model tiny-gpt2 --tokens 1M \
-        --precision fp32 -q -o "$1" >/dev/null
+    "$berth" plan --offers "$tmp/offers.json" --strategy zero3 --objective time "${small[@]}" \
+        -q -o "$1" >/dev/null
     [ "$(jq .nodes "$1")" = 2 ]
+}
+# shorter PLAN STEPS: the same plan with fewer steps, on stdout
+shorter() {
+    jq --argjson n "$2" '.job.tokens = 1024 * $n | .steps = $n' "$1"
+}
+# e2e NAME...: run these tests; what one leaves running does not disturb the next
+e2e() {
+    local name pid
+    for name in "$@"; do
+        t "$name" "$name"
+        for pid in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$pid"; done
+    done
 }
 # launch_fake NAME=VALUE... [-- OPTION...]: start the plan with fake ranks; $run is its id
 launch_fake() {
