@@ -1,3 +1,4 @@
+/* Loading: agree on a step, see which files are sound where, bring the missing ones, read. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>

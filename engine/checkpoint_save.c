@@ -1,3 +1,4 @@
+/* Saving: write, copy to partners, agree, rename; nothing half-written stays. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

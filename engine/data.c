@@ -134,11 +134,6 @@ void data_close(struct data *d)
     free(d);
 }
 
-int64_t data_tokens(const struct data *d)
-{
-    return d->tokens;
-}
-
 int64_t data_samples(const struct data *d)
 {
     return d->samples;

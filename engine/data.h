@@ -24,7 +24,6 @@ struct data_options {
 enum rc data_open(struct data **out, const struct data_options *o, struct err *e);
 void data_close(struct data *d);
 
-int64_t data_tokens(const struct data *d);
 int64_t data_samples(const struct data *d);
 /* Tokens and targets (seq each) of the sample at a global position. A token outside the vocabulary
  * is an error naming its place in the file. */

@@ -259,6 +259,42 @@ static void bf16_with_fp32_master_follows_fp32(void **state)
 
 /* --- executed = planned --- */
 
+static void count_bytes(struct rank *r)
+{
+    uint64_t *sent = r->arg;
+    struct err e = ERR_INIT;
+    ranks_check(init_state(r->x, 1, &e), &e);
+    ranks_check(comm_barrier(r->comm, &e), &e);
+    uint64_t before = comm_bytes_sent(r->comm);
+    ranks_train(r, 1, 1, NULL);
+    if (r->rank == 0)
+        *sent = comm_bytes_sent(r->comm) - before;
+}
+
+/* Payload per rank and step, parameters p and gradients g in bytes, a micro steps, n ranks
+ * (algorithms: Rajbhandari et al., ZeRO): ddp 2 g, zero1 g + p, zero2 a g + p, all times (n-1)/n.
+ */
+static void ranks_send_the_bytes_of_the_closed_forms(void **state)
+{
+    (void)state;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO2; k++) {
+        struct rank_options o = {
+            .model = "tiny-llama", .strategy = base((enum strategy_kind)k, 4, 3)};
+        struct err e = ERR_INIT;
+        struct model m;
+        uint64_t sent = 0, bytes = 0;
+        ranks_check(model_find(&m, "tiny-llama", &e), &e);
+        for (int u = 0; u < model_units(&m); u++) {
+            struct unit_layout l;
+            model_unit_layout(&m, u, 4, &l);
+            bytes += (uint64_t)l.elems * 4;
+        }
+        ranks_run(&o, count_bytes, &sent);
+        const uint64_t times[] = {2, 2, 4};
+        assert_int_equal(sent, times[k] * bytes / 4 * 3);
+    }
+}
+
 static void train_two_steps(struct rank *r)
 {
     struct err e = ERR_INIT;
@@ -471,6 +507,7 @@ int test_executor(void)
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
+        cmocka_unit_test(ranks_send_the_bytes_of_the_closed_forms),
         cmocka_unit_test(the_executed_operations_are_the_planned_list),
         cmocka_unit_test(after_the_first_step_nothing_allocates),
         cmocka_unit_test(a_slab_one_page_smaller_fails_and_the_planned_one_runs),
