@@ -12,6 +12,7 @@
 #include "planner/job.h"
 #include "planner/model.h"
 #include "planner/schedule.h"
+#include "planner/training.h"
 
 static void write_exit_codes(struct str *s)
 {
@@ -136,7 +137,7 @@ static void write_formats(struct str *s)
                "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
 }
 
-static void write_job(struct str *s)
+static void write_job_fields(struct str *s)
 {
     str_add(s,
         "Job files\n\n"
@@ -146,6 +147,17 @@ static void write_job(struct str *s)
     for (int i = 0; job_field_at(i)->name; i++) {
         const struct job_field *f = job_field_at(i);
         str_addf(s, "  %s (%s)\n", f->name, f->form);
+        help_fold(s, f->help, 6);
+    }
+}
+
+static void write_job(struct str *s)
+{
+    write_job_fields(s);
+    str_add(s, "\nFields of training, for example {\"training\": {\"lr\": 6e-4, \"seed\": 7}}\n\n");
+    for (int i = 0; training_field_at(i)->name; i++) {
+        const struct training_field *f = training_field_at(i);
+        str_addf(s, "  %s (%s; default %s)\n", f->name, f->form, f->fallback);
         help_fold(s, f->help, 6);
     }
 }

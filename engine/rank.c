@@ -18,7 +18,7 @@
 #include "engine/executor.h"
 #include "engine/init.h"
 #include "engine/rank_setup.h"
-#include "engine/training.h"
+#include "planner/training.h"
 #include "kernels/kernels.h"
 #include "run/message.h"
 #include "run/record.h"

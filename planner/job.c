@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/gpu.h"
+#include "planner/training.h"
 
 enum { JOB_MAX_BYTES = 4 << 20 };
 static const int64_t max_tokens = 1000000000000000000;
@@ -192,8 +193,7 @@ static const struct field fields[] = {
         AT(checkpoint_every_s), 0, NULL},
     {{"store", "text", "where checkpoints live: local, local+partner or shared:PATH"}, TEXT,
         TEXT_AT(store), NULL},
-    {{"training", "object", "learning rate, schedule, seed and so on, for the engine"}, OTHER, 0, 0,
-        read_training},
+    {{"training", "object", "of the optimizer, with the fields below"}, OTHER, 0, 0, read_training},
     {{NULL, NULL, NULL}, OTHER, 0, 0, NULL},
 };
 
@@ -545,6 +545,8 @@ enum rc job_finish(struct job *j, struct err *e)
         rc = finish_seq(j, e);
     if (!rc)
         rc = finish_batch(j, e);
+    if (!rc)
+        rc = training_from_json(&(struct training){0}, j->training, job_steps(j), e);
     if (j->upload_bytes_per_s <= 0)
         j->upload_bytes_per_s = 12.5e6;
     if (j->checkpoint_every_s <= 0)

@@ -41,7 +41,7 @@ struct job {
     double upload_bytes_per_s;
     double checkpoint_every_s;
     char store[JOB_TEXT];
-    struct json *training; /* learning rate, schedule, seed, ...: passed to the engine as it is */
+    struct json *training; /* see planner/training.h; passed to the engine as it is */
     /* set by job_finish */
     bool is_seq_assumed, is_batch_assumed;
 };

@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include "engine/random.h"
-#include "engine/training.h"
 
 static char path[64];
 
@@ -119,21 +118,6 @@ static void broken_files_are_refused_with_a_reason(void **state)
     assert_int_equal(open_file(&d, "auto", 1, 256, &e), RC_NOT_FOUND);
 }
 
-/* Warm-up, then cosine to a tenth: values by hand. */
-static void the_learning_rate_follows_its_schedule(void **state)
-{
-    (void)state;
-    struct training t;
-    struct err e = ERR_INIT;
-    assert_int_equal(training_from_json(&t, NULL, 100, &e), RC_OK);
-    assert_int_equal(t.warmup_steps, 2);
-    assert_true(training_lr(&t, 1, 100) > 1.4999e-4 && training_lr(&t, 1, 100) < 1.5001e-4);
-    assert_true(training_lr(&t, 2, 100) > 2.9999e-4);
-    double half = training_lr(&t, 51, 100); /* (51 - 2) / 98 = 1/2: mean of 3e-4 and 3e-5 */
-    assert_true(half > 1.6499e-4 && half < 1.6501e-4);
-    assert_true(training_lr(&t, 100, 100) > 2.999e-5 && training_lr(&t, 100, 100) < 3.001e-5);
-}
-
 int test_data(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,7 +125,6 @@ int test_data(void)
         cmocka_unit_test(every_sample_of_an_epoch_comes_once_and_epochs_differ),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_named_by_its_place),
         cmocka_unit_test(broken_files_are_refused_with_a_reason),
-        cmocka_unit_test(the_learning_rate_follows_its_schedule),
     };
     return cmocka_run_group_tests_name("engine/data", tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void reads_quantities_as_people_write_them(void **state)
             "\"global_batch_tokens\": \"4_194_304\", \"budget_usd\": \"1,500.25\","
             "\"deadline\": \"2d12h\", \"gpus\": [\"h100-sxm\", \"a100\"], \"spot\": \"allow\","
             "\"objective\": \"time\", \"precision\": \"fp32\", \"allow\": [\"bf16\"],"
-            "\"training\": {\"learning_rate\": 0.0003}}",
+            "\"training\": {\"lr\": 0.0003}}",
             &e),
         RC_OK);
     assert_int_equal(job_finish(&j, &e), RC_OK);
@@ -130,6 +130,7 @@ static void needs_a_model_tokens_and_whole_sequences(void **state)
         {"{\"model\": \"gpt2\", \"tokens\": 5, \"seq\": 1024, \"global_batch_tokens\": 1500}",
             "1024"},
         {"{\"model\": \"gpt2\", \"tokens\": 9223372036854775807}", "10^18"},
+        {"{\"model\": \"gpt2\", \"tokens\": 5, \"training\": {\"lrr\": 1}}", "did you mean 'lr'"},
     };
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
         struct err e = ERR_INIT;

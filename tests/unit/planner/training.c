@@ -1,0 +1,131 @@
+/* The training object of a job: defaults, what is refused, and the learning rate. */
+#include "planner/training.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+
+static enum rc read_text(struct training *t, const char *text, struct err *e)
+{
+    struct json *v = NULL;
+    assert_int_equal(json_parse(&v, text, strlen(text), e), RC_OK);
+    enum rc rc = training_from_json(t, v, 100, e);
+    json_free(v);
+    return rc;
+}
+
+/* Warm-up, then cosine to a tenth: values by hand. */
+static void the_learning_rate_follows_its_schedule(void **state)
+{
+    (void)state;
+    struct training t;
+    struct err e = ERR_INIT;
+    assert_int_equal(training_from_json(&t, NULL, 100, &e), RC_OK);
+    assert_int_equal(t.warmup_steps, 2);
+    assert_true(training_lr(&t, 1, 100) > 1.4999e-4 && training_lr(&t, 1, 100) < 1.5001e-4);
+    assert_true(training_lr(&t, 2, 100) > 2.9999e-4);
+    double half = training_lr(&t, 51, 100); /* (51 - 2) / 98 = 1/2: mean of 3e-4 and 3e-5 */
+    assert_true(half > 1.6499e-4 && half < 1.6501e-4);
+    assert_true(training_lr(&t, 100, 100) > 2.999e-5 && training_lr(&t, 100, 100) < 3.001e-5);
+}
+
+static void every_field_is_read_under_the_name_it_is_described_by(void **state)
+{
+    (void)state;
+    struct training t;
+    struct err e = ERR_INIT;
+    int n = 0;
+    for (; training_field_at(n)->name; n++) {
+        const struct training_field *f = training_field_at(n);
+        bool is_word = strchr(f->form, ',') != NULL;
+        char text[128];
+        snprintf(text, sizeof text, "{\"%s\": %s}", f->name,
+            is_word                                ? "\"linear\""
+            : strcmp(f->form, "whole number") == 0 ? "7"
+                                                   : "0.00001");
+        if (read_text(&t, text, &e))
+            fail_msg("%s: %s", text, e.msg);
+        assert_true(f->help[0] && f->fallback[0]);
+    }
+    assert_int_equal(n, 10);
+}
+
+static bool is_same(const struct training *a, const struct training *b)
+{
+    const double x[] = {a->lr - b->lr, a->min_lr - b->min_lr, a->beta1 - b->beta1,
+        a->beta2 - b->beta2, a->eps - b->eps, a->weight_decay - b->weight_decay,
+        a->clip_norm - b->clip_norm};
+    for (size_t i = 0; i < BASE_COUNT(x); i++)
+        if (x[i] < 0 || x[i] > 0)
+            return false;
+    return a->warmup_steps == b->warmup_steps && a->schedule == b->schedule && a->seed == b->seed;
+}
+
+/* The text of a default is the default: giving it changes nothing. */
+static void the_defaults_in_the_text_are_those_that_hold(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct training all, one;
+    assert_int_equal(training_from_json(&all, NULL, 100, &e), RC_OK);
+    for (int i = 0; training_field_at(i)->name; i++) {
+        const struct training_field *f = training_field_at(i);
+        char text[128];
+        if (strchr(f->fallback, '/'))
+            continue;
+        snprintf(text, sizeof text, strchr(f->form, ',') ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}",
+            f->name, f->fallback);
+        assert_int_equal(read_text(&one, text, &e), RC_OK);
+        assert_true(is_same(&one, &all));
+    }
+    assert_int_equal(all.warmup_steps, 100 / 50);
+    assert_true(all.min_lr > 2.9999e-5 && all.min_lr < 3.0001e-5);
+}
+
+static void refuses_what_it_does_not_know_and_names_the_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *word;
+    } bad[] = {
+        {"{\"lrr\": 1}", "did you mean 'lr'?"},
+        {"{\"learning_rate\": 1}", "did you mean 'lr'?"},
+        {"{\"warmup\": 1}", "did you mean 'warmup_steps'?"},
+        {"{\"weight_dekay\": 1}", "did you mean 'weight_decay'?"},
+        {"{\"gradient_accumulation\": 1}", "berth help job"},
+        {"{\"lr\": -1}", "from 0 to 10"},
+        {"{\"lr\": \"fast\"}", "from 0 to 10"},
+        {"{\"beta2\": 1}", "beta2"},
+        {"{\"eps\": 0}", "eps"},
+        {"{\"schedule\": \"step\"}", "cosine, linear or constant"},
+        {"{\"seed\": 1.5}", "whole number"},
+        {"{\"lr\": 1e-5, \"min_lr\": 1e-4}", "more than lr"},
+    };
+    for (size_t i = 0; i < BASE_COUNT(bad); i++) {
+        struct err e = ERR_INIT;
+        struct training t;
+        assert_int_equal(read_text(&t, bad[i].text, &e), RC_INVALID);
+        if (!strstr(e.msg, bad[i].word))
+            fail_msg("'%s' lacks '%s'", e.msg, bad[i].word);
+    }
+}
+
+int test_training(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_learning_rate_follows_its_schedule),
+        cmocka_unit_test(every_field_is_read_under_the_name_it_is_described_by),
+        cmocka_unit_test(the_defaults_in_the_text_are_those_that_hold),
+        cmocka_unit_test(refuses_what_it_does_not_know_and_names_the_nearest),
+    };
+    return cmocka_run_group_tests_name("planner/training", tests, NULL, NULL);
+}
