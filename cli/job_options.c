@@ -147,6 +147,8 @@ static enum rc take_words(struct job *j, const struct args *args, bool has_file,
         rc = objective_parse(args_text(args, "objective"), &j->objective, e);
     if (!rc && wins(args, "spot", has_file))
         rc = spot_parse(args_text(args, "spot"), &j->spot, e);
+    if (!rc && wins(args, "data-kind", j->data_kind != DATA_AUTO))
+        rc = data_kind_parse(args_text(args, "data-kind"), &j->data_kind, e);
     for (size_t i = 0; !rc && i < args_times(args, "allow"); i++)
         rc = job_allow(j, args_nth(args, "allow", i), e);
     return rc;

@@ -13,6 +13,7 @@
 #include "launcher/hosts.h"
 #include "launcher/launch.h"
 #include "launcher/run_dir.h"
+#include "planner/data_kind.h"
 #include "run/spec.h"
 
 static const struct option CONNECT[] = {
@@ -76,6 +77,13 @@ static const struct option START[] = {
         .argument = "local:PATH|host:PATH",
         .help = "what to train on: a file to send along, or one that is on every node",
         .example = "--data local:tokens.u16"},
+    {.name = "data-kind",
+        .kind = OPTION_CHOICE,
+        .argument = "KIND",
+        .choices = DATA_KIND_CHOICES,
+        .help = "how that file holds tokens; default what the job says, else auto",
+        .detail = "`berth help formats` says what the kinds are.",
+        .example = "--data-kind uint16"},
     {.name = "store",
         .kind = OPTION_TEXT,
         .argument = "WHERE",
@@ -227,6 +235,7 @@ enum rc start_from_args(
     s->options = (struct launch_options){
         .engine_path = args_text(args, "engine-file"),
         .data = args_text(args, "data"),
+        .data_kind = args_text(args, "data-kind"),
         .remote_dir = args_text(args, "remote-dir"),
         .store = args_text(args, "store"),
         .checkpoint_steps = args_int(args, "checkpoint-steps", -1),

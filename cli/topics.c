@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "inventory/filter.h"
+#include "planner/data_kind.h"
 #include "planner/job.h"
 #include "planner/model.h"
 #include "planner/schedule.h"
@@ -98,6 +99,19 @@ static void write_filters(struct str *s)
         str_addf(s, "  %-12s %s\n", key, help);
 }
 
+static void write_data_kinds(struct str *s)
+{
+    str_add(s, "\nData (--data of launch, data of a job): one file of tokens, cut into sequences\n"
+               "in an order that depends on the seed alone. --data-kind says how to read it:\n\n");
+    for (int k = 0; k < DATA_KINDS; k++)
+        str_addf(s, "    %-8s %s\n", data_kind_name((enum data_kind)k),
+            data_kind_help((enum data_kind)k));
+    str_add(s,
+        "\n  auto refuses a .bin file that does not start as llm.c's do: nothing tells\n"
+        "  the width of its numbers. Every token must be below the model's vocabulary;\n"
+        "  bytes need a vocabulary of at least 256.\n");
+}
+
 static void write_formats(struct str *s)
 {
     str_add(s, "Formats\n\n"
@@ -135,6 +149,7 @@ static void write_formats(struct str *s)
                "  nvme_tib,usd_per_hour,spot_usd_per_hour,price_date,arch,confidence,source\n\n"
                "GPU names: an id such as h100-sxm, a100-80-sxm, rtx4090, or the seller's name.\n\n"
                "Amounts in options: 10B tokens, 80GiB, 7d, 12h, 1500 USD.\n");
+    write_data_kinds(s);
 }
 
 static void write_job_fields(struct str *s)

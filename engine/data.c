@@ -10,9 +10,10 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "engine/random.h"
+#include "planner/data_kind.h"
 
 /* llm.c's token files: 256 int32 of header (magic, version, tokens), then uint16 or uint32. */
-enum { LLMC_MAGIC = 20240520, LLMC_MAGIC_U32 = 20240801, LLMC_HEADER_BYTES = 1024 };
+enum { LLMC_HEADER_BYTES = 1024 };
 
 struct data {
     struct data_options o;
@@ -34,13 +35,13 @@ static enum rc llmc_form(struct data *d, struct err *e)
         return err_set(
             e, RC_INVALID, "token file '%s' is shorter than its 1,024-byte header", d->path);
     uint32_t magic = read_u32(d->map), version = read_u32(d->map + 4), count = read_u32(d->map + 8);
-    if (magic != LLMC_MAGIC && magic != LLMC_MAGIC_U32)
+    if (magic != DATA_LLMC_MAGIC && magic != DATA_LLMC_MAGIC_U32)
         return err_set(e, RC_INVALID, "token file '%s' does not start as llm.c files do", d->path);
     if (version != 1 && version != 7)
         return err_set(
             e, RC_INVALID, "token file '%s' has version %u; 1 and 7 are known", d->path, version);
     d->header_bytes = LLMC_HEADER_BYTES;
-    d->token_bytes = magic == LLMC_MAGIC_U32 || version == 7 ? 4 : 2;
+    d->token_bytes = magic == DATA_LLMC_MAGIC_U32 || version == 7 ? 4 : 2;
     d->tokens = count;
     uint64_t need = LLMC_HEADER_BYTES + (uint64_t)count * (uint64_t)d->token_bytes;
     if (need > d->map_bytes)
@@ -52,21 +53,14 @@ static enum rc llmc_form(struct data *d, struct err *e)
 
 static enum rc find_form(struct data *d, struct err *e)
 {
-    const char *kind = d->o.kind ? d->o.kind : "auto";
-    bool is_auto = strcmp(kind, "auto") == 0;
-    bool has_magic =
-        d->map_bytes >= 4 && (read_u32(d->map) == LLMC_MAGIC || read_u32(d->map) == LLMC_MAGIC_U32);
-    if (strcmp(kind, "llmc") == 0 || (is_auto && has_magic))
-        return llmc_form(d, e);
-    if (strcmp(kind, "uint16") == 0 || (is_auto && str_ends(d->path, ".u16")))
-        d->token_bytes = 2;
-    else if (strcmp(kind, "uint32") == 0 || (is_auto && str_ends(d->path, ".u32")))
-        d->token_bytes = 4;
-    else if (strcmp(kind, "bytes") == 0 || is_auto)
-        d->token_bytes = 1;
-    else
-        return err_set(e, RC_INVALID,
-            "data kind '%s' is unknown; use auto, bytes, uint16, uint32 or llmc", kind);
+    static const int BYTES[DATA_KINDS] = {[DATA_BYTES] = 1, [DATA_UINT16] = 2, [DATA_UINT32] = 4};
+    enum data_kind kind = DATA_AUTO;
+    enum rc rc = d->o.kind ? data_kind_parse(d->o.kind, &kind, e) : RC_OK;
+    if (!rc)
+        rc = data_kind_settle(&kind, kind, d->path, d->map, d->map_bytes, e);
+    if (rc || kind == DATA_LLMC)
+        return rc ? rc : llmc_form(d, e);
+    d->token_bytes = BYTES[kind];
     if (d->map_bytes % (size_t)d->token_bytes)
         return err_set(e, RC_INVALID, "token file '%s' has %zu bytes, not a multiple of %d",
             d->path, d->map_bytes, d->token_bytes);

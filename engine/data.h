@@ -14,13 +14,12 @@ struct data;
 
 struct data_options {
     const char *path;
-    const char *kind; /* "auto", "bytes", "uint16", "uint32", "llmc" */
+    const char *kind; /* word of a data_kind; NULL: "auto" */
     int64_t seq, vocab;
     uint64_t seed;
 };
 
-/* Map the file and check its form. "auto": llm.c by its magic number, .u16/.u32 by name, else
- * bytes. Close with data_close. */
+/* Map the file and check its form. See planner/data_kind.h. Close with data_close. */
 enum rc data_open(struct data **out, const struct data_options *o, struct err *e);
 void data_close(struct data *d);
 

@@ -159,14 +159,36 @@ static enum rc set_env(struct launch *l, struct err *e)
     return RC_OK;
 }
 
+/* The launch, else the run that is resumed, else the job says how the data are read. */
+static void set_data_kind(struct launch *l)
+{
+    const char *kind = l->o->data_kind;
+    if (!kind && l->spec.data.kind)
+        return;
+    free(l->spec.data.kind);
+    l->spec.data.kind = base_strdup(kind ? kind : data_kind_name(l->plan.job.data_kind));
+}
+
+/* What the ranks would refuse is better refused before anything is sent. */
+static enum rc check_local_data(const struct launch *l, struct err *e)
+{
+    unsigned char first[4];
+    enum data_kind kind;
+    FILE *f = fopen(l->data_local, "re");
+    if (!f)
+        return err_sys(e, RC_INVALID, "cannot open '%s'", l->data_local);
+    size_t n = fread(first, 1, sizeof first, f);
+    fclose(f);
+    enum rc rc = data_kind_parse(l->spec.data.kind, &kind, e);
+    return rc ? rc : data_kind_settle(&kind, kind, l->data_local, first, n, e);
+}
+
 static enum rc set_data(struct launch *l, const char *data, struct err *e)
 {
     free(l->spec.data.path);
     free(l->data_local);
     l->spec.data.path = NULL;
     l->data_local = NULL;
-    if (!l->spec.data.kind)
-        l->spec.data.kind = base_strdup("auto");
     if (str_starts(data, "host:")) {
         if (data[5] != '/')
             return err_set(e, RC_USAGE, "data '%s' needs an absolute path on the nodes", data);
@@ -183,6 +205,8 @@ static enum rc set_data(struct launch *l, const char *data, struct err *e)
     enum rc rc = stage_file_init(&l->data_file, l->data_local, 0600, e);
     if (!rc && l->data_file.bytes == 0)
         rc = err_set(e, RC_INVALID, "data file '%s' is empty", l->data_local);
+    if (!rc)
+        rc = check_local_data(l, e);
     return rc ? err_in(e, "data") : RC_OK;
 }
 
@@ -312,6 +336,7 @@ static enum rc settle(struct launch *l, struct err *e)
         data = l->plan.job.data[0] ? l->plan.job.data : NULL;
     if (!store && !l->is_resume)
         store = l->plan.job.store[0] ? l->plan.job.store : NULL;
+    set_data_kind(l);
     if (data)
         rc = set_data(l, data, e);
     else if (!l->spec.data.path)

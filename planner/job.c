@@ -136,6 +136,11 @@ static enum rc read_spot(struct job *j, const struct json *v, struct err *e)
     return spot_parse(json_as_str(v, ""), &j->spot, e);
 }
 
+static enum rc read_data_kind(struct job *j, const struct json *v, struct err *e)
+{
+    return data_kind_parse(json_as_str(v, ""), &j->data_kind, e);
+}
+
 static enum rc read_allow(struct job *j, const struct json *v, struct err *e)
 {
     if (!json_is_arr(v))
@@ -185,6 +190,9 @@ static const struct field fields[] = {
     {{"allow", "array of words", "precisions the search may also try: fp32, bf16"}, OTHER, 0, 0,
         read_allow},
     {{"data", "text", "local:PATH, host:PATH or shared:PATH"}, TEXT, TEXT_AT(data), NULL},
+    {{"data_kind", "auto, bytes, uint16, uint32 or llmc",
+         "how that file holds tokens; default auto"},
+        OTHER, 0, 0, read_data_kind},
     {{"data_bytes", "size", "bytes of data to upload before the run"}, BYTES, AT(data_bytes), 0,
         NULL},
     {{"upload_bytes_per_second", "number", "rate of that upload; default 12.5e6 (100 Mbit/s)"},
@@ -403,6 +411,8 @@ static void add_other(struct json *v, const char *name, const struct job *j)
         json_add_str(v, name, objective_name(j->objective));
     else if (strcmp(name, "spot") == 0)
         json_add_str(v, name, spot_name(j->spot));
+    else if (strcmp(name, "data_kind") == 0 && j->data_kind != DATA_AUTO)
+        json_add_str(v, name, data_kind_name(j->data_kind));
     else if (strcmp(name, "training") == 0 && j->training)
         json_add(v, name, json_clone(j->training));
     if (strcmp(name, "allow") != 0 || (!j->allow_fp32 && !j->allow_bf16))

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "planner/data_kind.h"
 #include "planner/model.h"
 #include "planner/strategy.h"
 
@@ -37,6 +38,7 @@ struct job {
     char strategy[JOB_LIST]; /* "zero2,zero3": only these are searched */
     enum spot spot;
     char data[JOB_TEXT];
+    enum data_kind data_kind;
     int64_t data_bytes; /* to upload before the run */
     double upload_bytes_per_s;
     double checkpoint_every_s;

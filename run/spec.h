@@ -40,7 +40,7 @@ struct run_host {
 
 struct run_data {
     char *path; /* on the node; the engine reads it there */
-    char *kind; /* "auto" (by content and name), "bytes", "uint16", "uint32", "llmc" */
+    char *kind; /* word of a data_kind */
 };
 
 struct run_checkpoint {

@@ -17,7 +17,7 @@ sshd_setup "$tmp/sshd"
 sshd_start a
 sshd_start b
 sshd_hosts a b >"$tmp/hosts"
-head -c 300000 /dev/urandom >"$tmp/data.bin"
+head -c 300000 /dev/urandom >"$tmp/data.txt"
 two_node_plan "$tmp/plan2.json"
 
 begin() { # begin NAME=VALUE...: a long run that has made some steps
@@ -74,7 +74,7 @@ a_stopped_rank_does_not_stop_the_end() {
 
 a_killed_launcher_changes_nothing() {
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+        --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" \
         --env FAKE_STEPS=40 >"$tmp/launch.out" 2>&1 &
     launcher=$!
     until_true 10 grep -q "step 1 of" "$tmp/launch.out"
@@ -123,7 +123,7 @@ a_deleted_run_folder_ends_its_agent() {
 
 ctrl_c_leaves_a_run_running() {
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+        --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" \
         --env FAKE_STEPS=100000 >"$tmp/launch.out" 2>&1 &
     launcher=$!
     until_true 10 grep -q "step 1 of" "$tmp/launch.out"
@@ -142,7 +142,7 @@ ctrl_c_at_any_moment_leaves_nothing_half() {
     for ms in 20 80 150 250 350 450 600 800 1000 1300; do
         # a shell starts background jobs deaf to SIGINT
         env --default-signal=INT "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-            --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+            --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" \
             --env FAKE_STEPS=100000 >"$tmp/launch.out" 2>&1 &
         launcher=$!
         sleep "$(printf '0.%03d' $((ms % 1000)))"
@@ -178,7 +178,7 @@ a_full_disk_on_a_node_is_one_sentence() {
     echo "127.0.0.1:$(cat "$sshd_dir/b/port") dir=$sshd_dir/b/home/berth" >>"$tmp/full"
     result=0
     exits 6 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/full" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" || result=1
+        --data "local:$tmp/data.txt" || result=1
     grep '^berth: ' "$tmp/err" || result=1
     umount "$tmp/small"
     nothing_left && return $result

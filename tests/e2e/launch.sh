@@ -17,7 +17,7 @@ sshd_setup "$tmp/sshd"
 sshd_start a
 sshd_start b
 sshd_hosts a b >"$tmp/hosts"
-head -c 300000 /dev/urandom >"$tmp/data.bin"
+head -c 300000 /dev/urandom >"$tmp/data.txt"
 two_node_plan "$tmp/plan2.json"
 one_node_plan "$tmp/plan1.json"
 
@@ -159,7 +159,7 @@ work_folders_may_have_spaces_and_quotes() {
     local odd="$sshd_dir/a/home/it's a \"dir\""
     one=$tmp/plan1.json
     "$berth" launch "$one" --hosts "127.0.0.1:$(cat "$sshd_dir/a/port")" "${sshd_connect[@]}" \
-        --remote-dir "$odd" --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" \
+        --remote-dir "$odd" --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" \
         --env FAKE_STEPS=2 >"$tmp/out"
     says finished "$tmp/out"
     [ -d "$odd/runs" ]
@@ -171,7 +171,7 @@ work_folders_may_have_spaces_and_quotes() {
 dry_run_says_all_and_does_nothing() {
     before=$(ls "$BERTH_HOME/state/runs" | wc -l)
     exits 0 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" -n
+        --data "local:$tmp/data.txt" -n
     says "rank --dir" "$tmp/out"
     says "coordinator" "$tmp/out"
     [ "$(ls "$BERTH_HOME/state/runs" | wc -l)" = "$before" ]
@@ -180,10 +180,10 @@ dry_run_says_all_and_does_nothing() {
 money_is_asked_for() {
     sed 's/$/ price=2.50/' "$tmp/hosts" >"$tmp/paid"
     exits 7 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/paid" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin"
+        --data "local:$tmp/data.txt"
     says '$5.00 an hour' "$tmp/err"
     exits 2 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/paid" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" -y
+        --data "local:$tmp/data.txt" -y
     says "needs --max-usd" "$tmp/err"
     # a limit ends the run with a checkpoint although nobody watches: a cent is 7 seconds
     hosts=$tmp/paid launch_fake FAKE_STEPS=100000 -- -y --max-usd 0.01

@@ -93,12 +93,12 @@ an_unknown_key_is_shown_and_refused_without_consent() {
 
 accepted_keys_stay_with_the_run() {
     : >"$tmp/empty"
-    head -c 1000 /dev/urandom >"$tmp/data.bin"
+    head -c 1000 /dev/urandom >"$tmp/data.txt"
     one_node_plan "$tmp/plan1.json"
     echo "$host dir=$sshd_dir/a/home/berth" >"$tmp/hosts"
     exits 0 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" --identity "$sshd_dir/id" \
         --ssh-config none --known-hosts "$tmp/empty" --accept-new-host-keys \
-        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1 -q
+        --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1 -q
     run=$(cat "$tmp/out")
     [ "$(cut -d' ' -f1 "$BERTH_HOME/state/runs/$run/known_hosts")" = "[127.0.0.1]:$port" ]
     exits 0 "$berth" logs "$run"
@@ -184,7 +184,7 @@ what_login_files_print_does_no_harm() {
     sshd_start noisy "ForceCommand echo Welcome to the machine; echo more >&2; exec /bin/sh -c \"\$SSH_ORIGINAL_COMMAND\""
     exits 0 "$berth" doctor "127.0.0.1:$sshd_port" "${sshd_connect[@]}"
     one_node_plan "$tmp/plan1.json"
-    head -c 1000 /dev/urandom >"$tmp/data.bin"
+    head -c 1000 /dev/urandom >"$tmp/data.txt"
     echo "127.0.0.1:$sshd_port dir=$sshd_dir/noisy/home/berth" >"$tmp/hosts"
     # files go through SFTP, which a forced command replaces: let it through
     sed -i 's/^ForceCommand.*/ForceCommand case "$SSH_ORIGINAL_COMMAND" in internal-sftp) exec \/usr\/lib\/openssh\/sftp-server ;; *) echo Welcome; exec \/bin\/sh -c "$SSH_ORIGINAL_COMMAND" ;; esac/' \
@@ -193,13 +193,13 @@ what_login_files_print_does_no_harm() {
     "$sshd_binary" -f "$sshd_dir/noisy/sshd_config" -E "$sshd_dir/noisy/log"
     until_true 5 sshd_is_up "$(cat "$sshd_dir/noisy/port")"
     exits 0 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
+        --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
 }
 
 nodes_that_cannot_reach_each_other_are_named() {
     sshd_start b
     two_node_plan "$tmp/plan2.json"
-    head -c 1000 /dev/urandom >"$tmp/data.bin"
+    head -c 1000 /dev/urandom >"$tmp/data.txt"
     sshd_hosts a b >"$tmp/hosts"
     exits 0 "$berth" doctor "$tmp/hosts" "${sshd_connect[@]}" --json
     [ "$(jq -r '.checks[] | select(.check == "network") | .verdict' "$tmp/out")" = pass ]
@@ -208,13 +208,13 @@ nodes_that_cannot_reach_each_other_are_named() {
     exits 6 "$berth" doctor "$tmp/hosts" "${sshd_connect[@]}"
     says "cannot reach host" "$tmp/out"
     exits 6 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin"
+        --data "local:$tmp/data.txt"
     says "cannot reach host" "$tmp/err"
     says "192.0.2.1" "$tmp/err"
     # one on this machine only, one elsewhere: that cannot be a run
     sed -i '1s/ address=.*//' "$tmp/hosts"
     exits 2 "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin"
+        --data "local:$tmp/data.txt"
     says "some hosts are on this machine" "$tmp/err"
     exits 0 "$berth" clean "127.0.0.1:$(cat "$sshd_dir/b/port")" "${sshd_connect[@]}" -y \
         --remote-dir "$sshd_dir/b/home/berth"

@@ -36,7 +36,7 @@ launch_fake() {
     [ $# = 0 ] || shift
     opts=("$@")
     "$berth" launch "${plan:-$tmp/plan2.json}" --hosts "${hosts:-$tmp/hosts}" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" --lost-after 4s \
+        --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" --lost-after 4s \
         "${env[@]}" "${opts[@]}" -q -d >"$tmp/run-id"
     run=$(cat "$tmp/run-id")
     [ -n "$run" ]

@@ -118,6 +118,29 @@ static void broken_files_are_refused_with_a_reason(void **state)
     assert_int_equal(open_file(&d, "auto", 1, 256, &e), RC_NOT_FOUND);
 }
 
+/* nanoGPT writes uint16 to train.bin: as bytes it would train, on nonsense. */
+static void a_bin_file_of_unknown_width_is_refused_until_its_kind_is_said(void **state)
+{
+    (void)state;
+    uint16_t tokens[] = {1, 2, 3, 4, 500, 6, 7, 8, 9};
+    write_file(tokens, sizeof(tokens), ".bin");
+    struct err e = ERR_INIT;
+    struct data *d;
+    assert_int_equal(open_file(&d, "auto", 8, 50257, &e), RC_INVALID);
+    assert_non_null(strstr(e.msg, "uint16 (nanoGPT), uint32 or bytes"));
+    assert_int_equal(open_file(&d, NULL, 8, 50257, &e), RC_INVALID);
+    assert_int_equal(open_file(&d, "uint16", 8, 50257, &e), RC_OK);
+    assert_int_equal(data_samples(d), 1); /* of 9 tokens */
+    int32_t x[8], y[8];
+    assert_int_equal(data_sample(d, 0, x, y, &e), RC_OK);
+    assert_int_equal(x[4], 500);
+    data_close(d);
+    assert_int_equal(open_file(&d, "bytes", 8, 50257, &e), RC_OK);
+    assert_int_equal(data_samples(d), 2); /* of 18 tokens */
+    data_close(d);
+    unlink(path);
+}
+
 int test_data(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +148,7 @@ int test_data(void)
         cmocka_unit_test(every_sample_of_an_epoch_comes_once_and_epochs_differ),
         cmocka_unit_test(a_token_outside_the_vocabulary_is_named_by_its_place),
         cmocka_unit_test(broken_files_are_refused_with_a_reason),
+        cmocka_unit_test(a_bin_file_of_unknown_width_is_refused_until_its_kind_is_said),
     };
     return cmocka_run_group_tests_name("engine/data", tests, NULL, NULL);
 }

@@ -59,7 +59,8 @@ static void survives_a_round_trip_through_json(void **state)
     assert_int_equal(
         read_text(&a,
             "{\"model\": \"qwen2.5-0.5b\", \"tokens\": 1000000, \"budget_usd\": 12.34,"
-            "\"deadline\": 3600, \"providers\": [\"aws\", \"gcp\"], \"data\": \"local:/x\","
+            "\"deadline\": 3600, \"providers\": [\"aws\", \"gcp\"], \"data\": \"local:/x\", "
+            "\"data_kind\": \"uint16\","
             "\"data_bytes\": \"2GB\", \"store\": \"local+partner\", \"training\": {\"seed\": 7}}",
             &e),
         RC_OK);
@@ -70,6 +71,7 @@ static void survives_a_round_trip_through_json(void **state)
     char *one = json_print(v, false), *two = json_print(w, false);
     assert_string_equal(one, two);
     assert_int_equal(b.budget_micro_usd, 12340000);
+    assert_int_equal(b.data_kind, DATA_UINT16);
     free(one);
     free(two);
     json_free(v);
@@ -102,6 +104,7 @@ static void refuses_bad_jobs_in_one_sentence_and_keeps_the_old(void **state)
         {"{\"spot\": true}", "spot"},
         {"{\"providers\": 3}", "providers"},
         {"{\"training\": 3}", "training"},
+        {"{\"data_kind\": \"tokens\"}", "uint16"},
         {"{\"budget_usd\": 1e300}", "budget_usd"},
     };
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
