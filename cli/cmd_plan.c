@@ -144,11 +144,12 @@ static enum rc print_table(
     return RC_OK;
 }
 
-/* What a plan promises beyond this version: said before anybody rents. */
-static void note_gpu(const struct planning *p, struct out *out)
+/* Said before anybody rents. */
+static void note_launchable(const struct planning *p, struct out *out)
 {
-    if (p->search->plans[0].hw.is_gpu)
-        out_note(out, "this version's engine trains on CPU nodes; launch refuses GPU plans");
+    const struct plan *first = &p->search->plans[0];
+    if (!first->is_launchable)
+        out_note(out, "to compare, not to launch: %s", first->not_launchable);
 }
 
 static void print_searched(const struct planning *p, struct out *out)
@@ -276,7 +277,7 @@ static enum rc print(
     enum rc rc = args_text(args, "output") ? write_plan(p, args, out, e) : RC_OK;
     if (rc)
         return rc;
-    note_gpu(p, out);
+    note_launchable(p, out);
     if (out_is_json(out)) {
         print_json(p, out);
         return RC_OK;

@@ -62,10 +62,6 @@ static enum rc read_plan(struct launch *l, const char *path, struct err *e)
         rc = err_set(e, RC_INVALID, "'%s' cannot be launched: %s", path, l->plan.not_launchable);
     if (!rc)
         rc = plan_file_check_hash(&l->plan, e);
-    if (!rc && l->plan.offer.device == DEVICE_GPU)
-        rc = err_set(e, RC_INVALID,
-            "'%s' is for GPUs (%s), and this build of the engine runs on CPUs only", path,
-            l->plan.offer.gpu);
     l->plan_text = str_steal(&text);
     return rc;
 }

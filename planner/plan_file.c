@@ -205,8 +205,8 @@ static enum rc read_all(struct plan_file *p, const struct json *v, struct err *e
     if (rc)
         return rc;
     str_copy(p->program, sizeof p->program, json_str(json_get(v, "program"), "version", "unknown"));
-    p->is_launchable = json_bool(v, "launchable", false);
-    str_copy(p->not_launchable, sizeof p->not_launchable, json_str(v, "not_launchable", ""));
+    p->is_launchable =
+        is_launchable(&p->job.model, p->offer.device == DEVICE_GPU, p->not_launchable);
     return check(p, e);
 }
 

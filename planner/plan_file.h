@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "inventory/offer.h"
 #include "planner/job.h"
+#include "planner/launchable.h"
 #include "planner/strategy.h"
 
 struct json;
@@ -28,8 +29,8 @@ struct plan_file {
     struct strategy strategy;
     int64_t steps; /* optimizer steps of the whole job */
     struct hash128 schedule_hash;
-    bool is_launchable;
-    char not_launchable[240];
+    bool is_launchable; /* by this build, whatever the file says */
+    char not_launchable[LAUNCHABLE_TEXT];
     /* predictions, per rank; costs are 0 for free and -1 for unknown */
     int64_t peak_bytes, host_ram_bytes;
     double step_s, step_low_s, step_high_s, tokens_per_s_per_rank, mfu;

@@ -17,6 +17,7 @@
 #include "planner/cost.h"
 #include "planner/estimate.h"
 #include "planner/job.h"
+#include "planner/launchable.h"
 #include "planner/rates.h"
 
 struct offer;
@@ -43,7 +44,7 @@ struct plan {
     struct estimate estimate; /* of the whole schedule */
     struct bill bill;
     bool is_launchable;
-    char not_launchable[SEARCH_TEXT]; /* why */
+    char not_launchable[LAUNCHABLE_TEXT]; /* why */
     char why[SEARCH_TEXT];            /* why it has this rank */
     char limits[SEARCH_TEXT];         /* what bounds its speed, and how full memory is */
 };
@@ -111,8 +112,6 @@ enum { ALTERNATIVES = STRATEGY_HSDP + 1 };
 enum rc search_alternatives(struct alternative out[ALTERNATIVES], const struct job *j,
     const struct offer *o, int64_t nodes, const struct rates *rates, struct err *e);
 
-/* Whether the bundled engine can run it; why not in buf otherwise. */
-bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT]);
 /* What bounds the speed of a step, in words. */
 void search_describe_limits(
     const struct estimate *x, const struct strategy *s, char buf[SEARCH_TEXT]);

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "inventory/offer.h"
 #include "planner/hardware.h"
+#include "planner/launchable.h"
 #include "planner/search_cells.h"
 
 enum { DEFAULT_PLANS = 10, MAX_PARETO = 200 };
@@ -298,21 +299,6 @@ static void explain_rank(const struct finder *f, size_t i)
     warn_of_limits(p->why, j, &p->bill);
 }
 
-bool search_is_launchable(const struct model *m, const struct strategy *s, char buf[SEARCH_TEXT])
-{
-    enum { ENGINE_MAX_HEAD_DIM = 256 };
-    (void)s;
-    buf[0] = '\0';
-    if (m->head_dim > ENGINE_MAX_HEAD_DIM)
-        snprintf(buf, SEARCH_TEXT,
-            "the bundled engine takes heads of at most %d elements, not %lld", ENGINE_MAX_HEAD_DIM,
-            (long long)m->head_dim);
-    if (m->has_qk_norm)
-        snprintf(buf, SEARCH_TEXT,
-            "the bundled engine does not have the q and k norms of this model yet");
-    return buf[0] == '\0';
-}
-
 /* --- what bounds the speed --- */
 
 void search_describe_limits(
@@ -366,7 +352,7 @@ static enum rc add_plan(const struct finder *f, const struct candidate *x, struc
     if (rc)
         return rc;
     bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
-    p->is_launchable = search_is_launchable(m, &c->best, p->not_launchable);
+    p->is_launchable = is_launchable(m, p->hw.is_gpu, p->not_launchable);
     search_describe_limits(&p->estimate, &p->strategy, p->limits);
     f->out->n_plans++;
     return RC_OK;

@@ -1,1 +1,1 @@
-"$berth" estimate --model gpt2 --gpus 8 --json --reproducible | jq -r '[paths(scalars or . == null) | map(if type == "number" then "[]" else . end) | join(".")] | unique[]'
+"$berth" estimate --model gpt2 --gpus 8 --json --reproducible | jq -r '[paths(type != "object" and type != "array") | map(if type == "number" then "[]" else . end) | join(".")] | unique[]'

@@ -1,1 +1,1 @@
-"$berth" plan "$data/job.json" --offers "$data/nodes.csv" --json --reproducible | jq -r '[paths(scalars or . == null) | map(if type == "number" then "[]" else . end) | join(".")] | unique[]'
+"$berth" plan "$data/job.json" --offers "$data/nodes.csv" --json --reproducible | jq -r '[paths(type != "object" and type != "array") | map(if type == "number" then "[]" else . end) | join(".")] | unique[]'

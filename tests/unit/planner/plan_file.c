@@ -74,7 +74,7 @@ static void reads_back_what_was_planned(void **state)
     assert_int_equal(p.schedule_hash.lo, want->estimate.hash.lo);
     assert_int_equal(p.cost_micro_usd, want->bill.total_micro_usd[BILL_MID]);
     assert_int_equal(p.steps, (1000000 - 1) / p.job.global_batch_tokens + 1);
-    assert_true(p.is_launchable);
+    assert_int_equal(p.is_launchable, !want->hw.is_gpu);
     assert_int_equal(plan_file_check_hash(&p, &e), RC_OK);
     p.schedule_hash.lo ^= 1;
     assert_int_equal(plan_file_check_hash(&p, &e), RC_INVALID);

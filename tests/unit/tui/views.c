@@ -278,7 +278,11 @@ static void launch_looks_as_intended(void **state)
 {
     (void)state;
     struct ui *ui = make_ui();
-    press(ui, "3l\nhosts.txt\t\033");
+    press(ui, "3l");
+    assert_non_null(strstr(ui->note, "Berth cannot launch this plan: the engine"));
+    assert_int_equal(ui_view(ui), VIEW_PLANS);
+    plans->row[0].is_launchable = true; /* as if the engine had the device */
+    press(ui, "l\nhosts.txt\t\033");
     is_golden(ui, 24, 80, "launch");
     ui->plans.is_writing = false;
     press(ui, "L");
