@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +75,8 @@ static enum rc write_and_rename(
     const char *target, const void *data, size_t len, unsigned mode, struct err *e)
 {
     char *tmp = base_printf("%s.tmp-%ld", target, (long)getpid());
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    unlink(tmp); /* left by a process of that number that was killed */
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0) {
         enum rc rc = err_sys(e, RC_IO, "cannot create '%s'", tmp);
         free(tmp);
@@ -104,7 +106,8 @@ enum rc file_write(const char *path, const void *data, size_t len, unsigned mode
     else if (stat(target, &st) == 0 && !S_ISREG(st.st_mode))
         rc = write_special(target, data, len, e);
     else
-        rc = write_and_rename(target, data, len, mode, e);
+        rc = write_and_rename(
+            target, data, len, stat(target, &st) == 0 ? st.st_mode & 07777 : mode, e);
     free(resolved);
     return rc;
 }
@@ -218,7 +221,12 @@ char *path_user(enum path_kind kind)
     if (xdg && xdg[0] == '/')
         return path_join(xdg, "berth");
     home = getenv("HOME");
-    char *base = path_join(home && *home ? home : "/tmp", KINDS[kind].below_home);
+    if (!home || home[0] != '/') {
+        /* not /tmp, where anybody could put settings for us */
+        const struct passwd *user = getpwuid(getuid());
+        home = user && user->pw_dir ? user->pw_dir : "/nonexistent";
+    }
+    char *base = path_join(home, KINDS[kind].below_home);
     char *full = path_join(base, "berth");
     free(base);
     return full;

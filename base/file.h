@@ -15,7 +15,8 @@ struct str;
 enum rc file_read(struct str *out, const char *path, size_t max_bytes, struct err *e);
 
 /* Write through a temporary name in the same folder, fsync, rename. A symbolic link at path is
- * followed, so the link survives; a device or a pipe is written to, never replaced. */
+ * followed, so the link survives; mode is for a new file, an old one keeps its own; a device or a
+ * pipe is written to, never replaced. */
 enum rc file_write(const char *path, const void *data, size_t len, unsigned mode, struct err *e);
 
 /* Append one piece with a single write (O_APPEND), creating the file with mode. */
@@ -38,7 +39,8 @@ int64_t file_size(const char *path);
 char *path_join(const char *a, const char *b);
 
 enum path_kind { PATH_CONFIG, PATH_CACHE, PATH_STATE, PATH_DATA };
-/* The user's folder for a kind: $BERTH_HOME/KIND, else the XDG folder, else below $HOME.
+/* The user's folder for a kind: $BERTH_HOME/KIND, else the XDG folder, else below $HOME or, when
+ * that is not set, below the home of the password file.
  * Caller frees. Not created. */
 char *path_user(enum path_kind kind);
 

@@ -47,6 +47,10 @@ static bool is_too_deep(const char *text, size_t len)
 enum rc json_parse(struct json **out, const char *text, size_t len, struct err *e)
 {
     *out = NULL;
+    if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* some editors put a mark in front */
+        text += 3;
+        len -= 3;
+    }
     if (is_too_deep(text, len))
         return err_set(e, RC_INVALID, "JSON is nested deeper than %d levels", JSON_MAX_DEPTH);
     json_error_t je;

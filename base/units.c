@@ -15,7 +15,15 @@ struct unit {
     double factor;
 };
 
-/* Number at *text; separators ',' and '_' between digits are dropped. */
+/* A comma groups thousands: exactly three digits follow. "2,49" is no number, as it would be
+ * another one to every second reader. */
+static bool is_grouping_comma(const char *p)
+{
+    return *p == ',' && isdigit((unsigned char)p[1]) && isdigit((unsigned char)p[2]) &&
+           isdigit((unsigned char)p[3]) && !isdigit((unsigned char)p[4]);
+}
+
+/* Number at *text; ',' between thousands and '_' between digits are dropped. */
 static bool read_number(const char **text, double *out)
 {
     char digits[64];
@@ -23,8 +31,8 @@ static bool read_number(const char **text, double *out)
     const char *p = *text;
     if (*p == '+' || *p == '-')
         digits[n++] = *p++;
-    while (isdigit((unsigned char)*p) || *p == '.' ||
-           ((*p == ',' || *p == '_') && isdigit((unsigned char)p[1]))) {
+    while (isdigit((unsigned char)*p) || *p == '.' || (n && is_grouping_comma(p)) ||
+           (*p == '_' && isdigit((unsigned char)p[1]))) {
         if (n >= sizeof(digits) - 8)
             return false;
         if (*p != ',' && *p != '_')
@@ -79,6 +87,8 @@ static enum rc to_int64(double x, const char *text, const char *what, int64_t *o
 {
     if (x < 0)
         return err_set(e, RC_INVALID, "%s '%s' is negative", what, text);
+    if (fabs(x - round(x)) > 1e-6 * fmax(1, fabs(x)) * 1e-3)
+        return err_set(e, RC_INVALID, "%s '%s' is not a whole number", what, text);
     if (x > 9e18)
         return err_set(e, RC_INVALID, "%s '%s' is too large", what, text);
     *out = (int64_t)llround(x);
@@ -141,7 +151,7 @@ enum rc units_parse_usd(const char *text, int64_t *micro_usd, struct err *e)
         p = skip_spaces(p + 1);
     int64_t whole = 0, fraction = 0, scale = USD_MICRO;
     int digits = 0;
-    for (; isdigit((unsigned char)*p) || (*p == ',' && digits); p++) {
+    for (; isdigit((unsigned char)*p) || (digits && is_grouping_comma(p)); p++) {
         if (*p == ',')
             continue;
         whole = whole * 10 + (*p - '0');
@@ -153,7 +163,10 @@ enum rc units_parse_usd(const char *text, int64_t *micro_usd, struct err *e)
             if (scale > 1)
                 fraction += (*p - '0') * (scale /= 10);
         }
-    if (!digits || *skip_spaces(p) != '\0')
+    p = skip_spaces(p);
+    if (strncasecmp(p, "usd", 3) == 0)
+        p = skip_spaces(p + 3);
+    if (!digits || *p != '\0')
         return err_set(
             e, RC_INVALID, "'%s' is not an amount of dollars; write it like 1500 or 2.49", text);
     *micro_usd = whole * USD_MICRO + fraction;

@@ -1,5 +1,6 @@
 /* Quantities as people write them, in and out. All parsers take the whole string and refuse rests.
  *
+ * Commas group thousands and nothing else.
  * Money is integer micro-dollars (1 USD = 1,000,000), bytes and tokens are int64, time is double
  * seconds. Formatters write into the caller's buffer and return it. */
 #ifndef BASE_UNITS_H
@@ -19,7 +20,7 @@ enum rc units_parse_count(const char *text, int64_t *out, struct err *e);
 enum rc units_parse_bytes(const char *text, int64_t *out, struct err *e);
 /* "7d", "12h", "30m", "90s", "1.5h", "2d12h"; a bare number is seconds. */
 enum rc units_parse_seconds(const char *text, double *out, struct err *e);
-/* "1500", "$1,500.25", "0.10": exact decimals, at most six places. */
+/* "1500", "$1,500.25", "0.10", "1500 USD": exact decimals, at most six places. */
 enum rc units_parse_usd(const char *text, int64_t *micro_usd, struct err *e);
 /* Plain number ("3,200" allowed), finite. */
 enum rc units_parse_number(const char *text, double *out, struct err *e);

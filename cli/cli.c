@@ -167,10 +167,16 @@ static enum rc load_user_facts(struct err *e)
 static enum rc run_command(struct call *c, struct err *e)
 {
     struct config *config = NULL;
-    enum rc rc = config_load(&config, e);
+    /* a broken file must not take away the commands that help to mend it */
+    bool needs_files = c->command->topic != COMMAND_SELF || c->command == command_find("config");
+    enum rc rc = RC_OK;
+    if (needs_files)
+        rc = config_load(&config, e);
+    else
+        config = config_none();
     if (!rc)
         rc = args_settle(c->args, config, e);
-    if (!rc)
+    if (!rc && needs_files)
         rc = load_user_facts(e);
     if (!rc)
         rc = check_operands(c->command, c->args, e);

@@ -145,6 +145,8 @@ static enum rc cpu_offer(
     if (rc)
         return rc;
     o->device = DEVICE_CPU;
+    if (args_has(args, "cores-per-rank") && args_int(args, "cores-per-rank", 1) < 1)
+        return err_set(e, RC_USAGE, "option '--cores-per-rank' must be at least 1");
     if (args_has(args, "cores-per-rank"))
         o->vcpus = args_int(args, "cores-per-rank", 1) * c->per_node;
     return RC_OK;
@@ -177,6 +179,11 @@ static enum rc make_hardware(
     enum rc rc = is_cpu ? cpu_offer(&o, args, c, e) : gpu_offer(&o, name, c, e);
     if (rc)
         return rc;
+    if (args_has(args, "inter-gbps-per-gpu") &&
+        !(args_num(args, "inter-gbps-per-gpu", 0) >= 0.001 &&
+            args_num(args, "inter-gbps-per-gpu", 0) <= 1e6))
+        return err_set(
+            e, RC_USAGE, "option '--inter-gbps-per-gpu' must be 0.001 to 1000000 gigabit/s");
     if (nodes > 1) {
         o.fabric = is_cpu ? FABRIC_ETHERNET : FABRIC_INFINIBAND;
         if (args_has(args, "inter-gbps-per-gpu"))

@@ -99,6 +99,11 @@ enum rc config_load(struct config **out, struct err *e)
     return rc;
 }
 
+struct config *config_none(void)
+{
+    return base_calloc(1, sizeof(struct config));
+}
+
 void config_free(struct config *c)
 {
     if (!c)

@@ -16,6 +16,8 @@ struct config;
 /* Read the three files; an absent one is empty, a broken one is RC_INVALID naming it. On success
  * *out must be freed with config_free. */
 enum rc config_load(struct config **out, struct err *e);
+/* One without any setting; free it likewise. */
+struct config *config_none(void);
 void config_free(struct config *c);
 
 /* A value as texts (several for an array); all borrowed, valid until config_free. */

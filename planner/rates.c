@@ -236,6 +236,8 @@ static enum rc check_hardware(const struct hardware *hw, struct err *e)
         return err_set(e, RC_INVALID, "hardware '%s' has no ranks", what);
     if (hw->memory_bytes <= 0)
         return err_set(e, RC_INVALID, "the memory of '%s' is unknown", what);
+    if (!hw->is_gpu && hw->vcpus <= 0)
+        return err_set(e, RC_INVALID, "how many cores a node has is unknown; give 'vcpus'");
     if (!hw->is_gpu)
         return RC_OK;
     if (!(hw->peak_flops[PRECISION_BF16] > 0))

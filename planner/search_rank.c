@@ -166,7 +166,8 @@ static void update_threshold(struct ranking *r)
         return;
     double *sorted = base_alloc(n * sizeof *sorted);
     memcpy(sorted, r->merit, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_value);
+    if (n)
+        qsort(sorted, n, sizeof *sorted, by_value);
     r->threshold = sorted[r->max_plans - 1];
     free(sorted);
 }

@@ -7,7 +7,7 @@
 
 static bool recognises(const char *text, size_t len)
 {
-    size_t i = 0;
+    size_t i = len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     while (i < len && isspace((unsigned char)text[i]))
         i++;
     return i < len && (text[i] == '{' || text[i] == '[');

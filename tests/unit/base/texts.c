@@ -39,7 +39,8 @@ static void json_refuses_what_is_not_exactly_one_sound_value(void **state)
 static void json_keeps_whole_numbers_exact_and_the_order_of_keys(void **state)
 {
     (void)state;
-    const char *text = "{\"z\":9007199254740993,\"a\":0.5,\"m\":null,\"s\":\"\\u00e9\"}";
+    const char *text =
+        "\xEF\xBB\xBF{\"z\":9007199254740993,\"a\":0.5,\"m\":null,\"s\":\"\\u00e9\"}";
     struct json *v;
     struct err e = ERR_INIT;
     assert_int_equal(json_parse(&v, text, strlen(text), &e), RC_OK);

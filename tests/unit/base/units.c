@@ -31,8 +31,8 @@ static void refuses_rests_signs_and_overflow(void **state)
     struct err e = ERR_INIT;
     int64_t n;
     double s;
-    const char *bad[] = {
-        "", "10X", "ten", "1..2", "-5", "99999999999999999999T", "nan", "inf", "1 2"};
+    const char *bad[] = {"", "10X", "ten", "1..2", "-5", "99999999999999999999T", "nan", "inf",
+        "1 2", "2,49", "1,15", "1,0000", ",500", "15.6", "0.5"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_not_equal(units_parse_count(bad[i], &n, &e), RC_OK);
         assert_int_not_equal(units_parse_bytes(bad[i], &n, &e), RC_OK);
@@ -40,6 +40,11 @@ static void refuses_rests_signs_and_overflow(void **state)
     assert_int_not_equal(units_parse_seconds("7y", &s, &e), RC_OK);
     assert_int_not_equal(units_parse_usd("1.2.3", &n, &e), RC_OK);
     assert_int_not_equal(units_parse_usd("-1", &n, &e), RC_OK);
+    assert_int_not_equal(units_parse_usd("2,49", &n, &e), RC_OK);
+    assert_int_equal(units_parse_usd("1500 USD", &n, &e), RC_OK);
+    assert_int_equal(n, 1500 * USD_MICRO);
+    assert_int_equal(units_parse_count("3,200", &n, &e), RC_OK);
+    assert_int_equal(n, 3200);
 }
 
 static void money_is_rounded_up_to_the_cent(void **state)
