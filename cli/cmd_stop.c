@@ -22,12 +22,17 @@ static const struct option_group STOP_OPTIONS = {"Stopping", STOP};
 
 static void say_cost(struct out *out, const struct run_info *r)
 {
-    char text[UNITS_TEXT];
-    if (r->micro_usd_per_hour > 0)
+    char rate[UNITS_TEXT];
+    if (r->money.micro_usd_per_hour <= 0)
+        return;
+    units_usd(rate, r->money.micro_usd_per_hour);
+    if (r->node_count == 1)
+        out_note(out, "the node still costs %s an hour until you give it back where you rented it",
+            rate);
+    else
         out_note(out,
-            "the %zu nodes still cost %s an hour until you give them back where you rented "
-            "them",
-            r->node_count, units_usd(text, r->micro_usd_per_hour));
+            "the %zu nodes still cost %s an hour until you give them back where you rented them",
+            r->node_count, rate);
 }
 
 static void print_stopped(struct out *out, const struct run_info *r, bool was_over)

@@ -106,7 +106,7 @@ static const struct option START[] = {
     {.name = "max-usd",
         .kind = OPTION_USD,
         .help = "end the run with a checkpoint when it has cost this much",
-        .detail = "The coordinator on the nodes watches it, attached or not. Needed with --yes "
+        .detail = "All attempts count. The coordinator on the nodes watches it, attached or not. Needed with --yes "
                   "for nodes that cost money.",
         .example = "--max-usd 500"},
     {.name = "max-hours",
@@ -117,6 +117,8 @@ static const struct option START[] = {
         .kind = OPTION_TEXT,
         .argument = "TIME",
         .help = "count money from this time on, not from the launch",
+        .detail = "With resume: these nodes are paid since then; what the run cost on its earlier "
+                  "ones until it ended is kept. Without it, they are taken to be paid all along.",
         .example = "--rented-since 2026-11-30T08:00:00Z"},
     {.name = "env",
         .kind = OPTION_TEXT,

@@ -276,7 +276,7 @@ void run_status_text(struct out *out, const struct run_info *r)
             json_bool(checkpoint, "survives_host_loss", false) ? "yes" : "no");
     if (cost >= 0)
         out_printf(out, "  cost so far: %s (%s an hour)\n", units_usd(text, cost),
-            units_usd((char[UNITS_TEXT]){0}, r->micro_usd_per_hour));
+            units_usd((char[UNITS_TEXT]){0}, r->money.micro_usd_per_hour));
     json_free(m);
     print_measured(out, r);
 }

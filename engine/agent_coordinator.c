@@ -468,15 +468,10 @@ static void check_finish(struct coord *c, double now_s)
     }
 }
 
-static double cost_micro_usd(const struct coord *c, double now_s)
+static int64_t cost_micro_usd(const struct coord *c, double now_s)
 {
-    const struct run_limits *l = &c->spec->limits;
-    if (!l->micro_usd_per_hour)
-        return NAN;
     double wall_s = c->started_wall_s + ((c->ended_s ? c->ended_s : now_s) - c->started_s);
-    double since_s = l->rented_since_wall_s > 0 ? l->rented_since_wall_s : c->started_wall_s;
-    double paid_s = wall_s > since_s ? wall_s - since_s : 0;
-    return paid_s / 3600 * (double)l->micro_usd_per_hour;
+    return run_money_cost(&c->spec->limits.money, wall_s);
 }
 
 static void check_limits(struct coord *c, double now_s)
@@ -489,7 +484,7 @@ static void check_limits(struct coord *c, double now_s)
         snprintf(reason, sizeof(reason), "its time limit of %s was reached",
             units_seconds(text, l->max_s));
         coord_stop(c, c->spec->deadlines.grace_s, reason, now_s);
-    } else if (l->max_micro_usd > 0 && cost_micro_usd(c, now_s) >= (double)l->max_micro_usd) {
+    } else if (l->max_micro_usd > 0 && cost_micro_usd(c, now_s) >= l->max_micro_usd) {
         snprintf(reason, sizeof(reason), "its spending limit of %s was reached",
             units_usd(text, l->max_micro_usd));
         coord_stop(c, c->spec->deadlines.grace_s, reason, now_s);
@@ -603,7 +598,8 @@ struct json *coord_status(const struct coord *c, double now_s)
     if (c->ended_s)
         add_time(o, "ended_at", c->started_wall_s + end_s - c->started_s);
     json_add_num(o, "elapsed_s", end_s - c->started_s);
-    json_add_num(o, "cost_usd", cost_micro_usd(c, now_s) / USD_MICRO);
+    int64_t cost = cost_micro_usd(c, now_s);
+    json_add_num(o, "cost_usd", cost < 0 ? NAN : (double)cost / USD_MICRO);
     json_add(o, "metrics", c->metrics ? json_clone(c->metrics) : NULL);
     if (c->spec->host_count <= 256) /* larger ones would not fit into a message */
         json_add(o, "hosts", hosts_status(c, now_s));

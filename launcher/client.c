@@ -186,13 +186,7 @@ enum rc client_outcome(const struct run_info *r, struct err *e)
 
 int64_t client_cost_micro_usd(const struct run_info *r, double now_wall_s)
 {
-    double since_s = r->rented_since_wall_s > 0 ? r->rented_since_wall_s : r->launched_wall_s;
-    double until_s = r->ended_wall_s > 0 ? r->ended_wall_s : now_wall_s;
-    if (!r->micro_usd_per_hour)
-        return -1;
-    if (!(since_s > 0) || until_s < since_s)
-        return 0;
-    return (int64_t)((until_s - since_s) / 3600 * (double)r->micro_usd_per_hour);
+    return run_money_cost(&r->money, r->ended_wall_s > 0 ? r->ended_wall_s : now_wall_s);
 }
 
 /* --- stopping --- */

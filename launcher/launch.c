@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
@@ -242,13 +243,22 @@ static enum rc set_limits(struct launch *l, struct err *e)
     const struct launch_options *o = l->o;
     m->max_micro_usd = o->max_micro_usd > 0 ? o->max_micro_usd : m->max_micro_usd;
     m->max_s = o->max_s > 0 ? o->max_s : m->max_s;
-    m->micro_usd_per_hour = l->micro_usd_per_hour > 0 ? l->micro_usd_per_hour : 0;
-    if (o->rented_since_wall_s > 0)
-        m->rented_since_wall_s = o->rented_since_wall_s;
     if (m->max_micro_usd && l->micro_usd_per_hour < 0)
         return err_set(e, RC_USAGE,
             "a spending limit needs the price of every node; add price=USD_PER_HOUR to the host "
             "list");
+    double now_s = clock_wall_s();
+    struct run_money *money = &l->info.money;
+    run_money_go_on(
+        money, l->micro_usd_per_hour, l->info.ended_wall_s, o->rented_since_wall_s, now_s);
+    m->money = *money;
+    if (m->max_micro_usd && run_money_cost(money, now_s) >= m->max_micro_usd) {
+        char cost[UNITS_TEXT], limit[UNITS_TEXT];
+        return err_set(e, RC_USAGE,
+            "the run has cost %s already and its limit is %s; raise --max-usd (or say with "
+            "--rented-since from when on these nodes are paid)",
+            units_usd(cost, run_money_cost(money, now_s)), units_usd(limit, m->max_micro_usd));
+    }
     return RC_OK;
 }
 
@@ -284,7 +294,6 @@ static void set_predictions(struct launch *l)
     free(r->model);
     r->model = base_strdup(p->job.model.name);
     r->steps = p->steps;
-    r->micro_usd_per_hour = l->micro_usd_per_hour > 0 ? l->micro_usd_per_hour : 0;
     r->predicted_step_s = p->step_s;
     r->predicted_tokens_per_s = p->tokens_per_s_per_rank * (double)p->strategy.ranks;
     r->predicted_mfu = p->mfu;
@@ -374,7 +383,6 @@ enum rc launch_prepare(struct launch **out, const struct launch_options *o, stru
     if (!rc)
         rc = fit_hosts(l, o->hosts, e);
     if (!rc) {
-        l->info.rented_since_wall_s = o->rented_since_wall_s > 0 ? o->rented_since_wall_s : 0;
         l->spec.training = l->plan.job.training ? json_clone(l->plan.job.training) : json_obj();
         rc = settle(l, e);
     }
@@ -414,6 +422,54 @@ static enum rc load_old_run(struct launch *l, const char *run, struct err *e)
     return rc ? err_in(e, "run %s", l->info.id) : RC_OK;
 }
 
+static bool is_same_model(const struct model *a, const struct model *b)
+{
+    struct model x = *a, y = *b;
+    str_copy(x.name, sizeof(x.name), y.name); /* what it is called does not matter */
+    struct json *xv = model_to_json(&x), *yv = model_to_json(&y);
+    char *xt = json_print(xv, false), *yt = json_print(yv, false);
+    bool is_same = strcmp(xt, yt) == 0;
+    free(xt);
+    free(yt);
+    json_free(xv);
+    json_free(yv);
+    return is_same;
+}
+
+static enum rc differs(const char *what, const char *path, int64_t has, int64_t had, struct err *e)
+{
+    if (has == had)
+        return RC_OK;
+    return err_set(e, RC_USAGE,
+        "the plan '%s' has %s %lld, the run has %lld; nodes and strategy "
+        "may change with a resume, the training may not",
+        path, what, (long long)has, (long long)had);
+}
+
+/* Only how the work is shared may change: a checkpoint of other steps, or of another model, would
+ * be gone on with as if nothing were the matter. */
+static enum rc check_same_training(struct launch *l, const char *path, struct err *e)
+{
+    struct plan_file old;
+    job_init(&old.job);
+    enum rc rc = plan_file_from_json(&old, l->spec.plan, e);
+    if (rc)
+        return err_in(e, "the plan of run %s", l->info.id);
+    const struct job *has = &l->plan.job, *had = &old.job;
+    if (!is_same_model(&has->model, &had->model))
+        rc = err_set(e, RC_USAGE, "the plan '%s' is of another model (%s) than the run (%s)", path,
+            has->model.name, had->model.name);
+    if (!rc)
+        rc = differs("sequence length", path, has->seq, had->seq, e);
+    if (!rc)
+        rc = differs("a global batch (in tokens) of", path, has->global_batch_tokens,
+            had->global_batch_tokens, e);
+    if (!rc)
+        rc = differs("a number of steps of", path, l->plan.steps, old.steps, e);
+    plan_file_release(&old);
+    return rc;
+}
+
 /* The spec of the last attempt without what belongs to its nodes. */
 static void renew_spec(struct launch *l)
 {
@@ -446,6 +502,8 @@ enum rc launch_prepare_resume(
         plan = o->plan_path ? base_strdup(o->plan_path) : run_dir_file(&l->info, RUN_USER_PLAN);
         rc = read_plan(l, plan, e);
     }
+    if (!rc)
+        rc = check_same_training(l, plan, e);
     if (!rc && !o->hosts)
         rc = load_old_hosts(l, &old, e);
     if (!rc)

@@ -462,7 +462,8 @@ enum rc launch_run(struct launch *l, struct err *e)
         return rc;
     }
     l->info.state = RUN_RUNNING;
-    l->info.launched_wall_s = clock_wall_s();
+    if (!(l->info.launched_wall_s > 0))
+        l->info.launched_wall_s = clock_wall_s();
     say(l, true, "running");
     return run_dir_save(&l->info, e);
 }

@@ -23,6 +23,7 @@ void run_info_init(struct run_info *r)
 {
     *r = (struct run_info){
         .state = RUN_PLANNED,
+        .money = {.micro_usd_per_hour = -1},
         .predicted_step_s = NAN,
         .predicted_tokens_per_s = NAN,
         .predicted_mfu = NAN,
@@ -121,8 +122,9 @@ static struct json *info_to_json(const struct run_info *r)
     json_add(o, "failure", r->has_failure ? record_failure_to_json(&r->failure) : NULL);
     json_add_int(o, "steps", r->steps);
     json_add_str(o, "model", r->model);
-    json_add_int(o, "micro_usd_per_hour", r->micro_usd_per_hour);
-    add_time(o, "rented_since", r->rented_since_wall_s);
+    json_add_int(o, "micro_usd_per_hour", r->money.micro_usd_per_hour);
+    json_add_num(o, "money_since_wall_s", r->money.since_wall_s);
+    json_add_int(o, "spent_micro_usd", r->money.spent_micro_usd);
     json_add(o, "predicted", predicted_to_json(r));
     json_add_str(o, "identity", r->identity);
     json_add_str(o, "known_hosts", r->known_hosts);
@@ -252,8 +254,9 @@ static enum rc read_info(struct run_info *r, const struct json *v, struct err *e
     record_failure_from_json(&r->failure, json_get(v, "failure"));
     r->steps = json_int(v, "steps", 0);
     r->model = dup_str(v, "model");
-    r->micro_usd_per_hour = json_int(v, "micro_usd_per_hour", 0);
-    r->rented_since_wall_s = get_time(v, "rented_since");
+    r->money.micro_usd_per_hour = json_int(v, "micro_usd_per_hour", -1);
+    r->money.since_wall_s = json_num(v, "money_since_wall_s", 0);
+    r->money.spent_micro_usd = json_int(v, "spent_micro_usd", 0);
     r->predicted_step_s = json_num(predicted, "step_seconds", NAN);
     r->predicted_tokens_per_s = json_num(predicted, "tokens_per_second", NAN);
     r->predicted_mfu = json_num(predicted, "mfu", NAN);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "run/money.h"
 #include "run/names.h"
 #include "run/record.h"
 
@@ -29,14 +30,14 @@ struct run_info {
     char *path; /* folder on this machine; not in the document */
     enum run_state state;
     int64_t attempt;
-    double created_wall_s, launched_wall_s, ended_wall_s; /* 0: not yet */
-    char *reason;                                         /* why it was cancelled; NULL */
+    /* launched: by the first attempt; ended: of the newest; 0: not yet */
+    double created_wall_s, launched_wall_s, ended_wall_s;
+    char *reason; /* why it was cancelled; NULL */
     struct record_failure failure;
     bool has_failure;
     int64_t steps;
-    char *model;                /* for lists */
-    int64_t micro_usd_per_hour; /* all nodes; 0: unknown or free */
-    double rented_since_wall_s; /* 0: since launch */
+    char *model; /* for lists */
+    struct run_money money;
     double predicted_step_s, predicted_tokens_per_s, predicted_mfu; /* NaN: unknown */
     int64_t predicted_bytes;                   /* memory of a rank, -1: unknown */
     char *identity, *known_hosts, *ssh_config; /* how to connect; NULL: not said */

@@ -26,6 +26,7 @@ void run_spec_init(struct run_spec *s)
                 .heartbeat_s = 5,
                 .lost_s = 15,
             },
+        .limits = {.money = {.micro_usd_per_hour = -1}},
     };
 }
 
@@ -159,8 +160,9 @@ static struct json *limits_to_json(const struct run_limits *l)
     struct json *o = json_obj();
     json_add_int(o, "max_micro_usd", l->max_micro_usd);
     json_add_num(o, "max_s", l->max_s);
-    json_add_int(o, "micro_usd_per_hour", l->micro_usd_per_hour);
-    json_add_num(o, "rented_since_wall_s", l->rented_since_wall_s);
+    json_add_int(o, "micro_usd_per_hour", l->money.micro_usd_per_hour);
+    json_add_num(o, "money_since_wall_s", l->money.since_wall_s);
+    json_add_int(o, "spent_micro_usd", l->money.spent_micro_usd);
     return o;
 }
 
@@ -298,9 +300,11 @@ static enum rc read_limits(struct run_limits *l, const struct json *v, struct er
     if (!rc)
         rc = read_seconds(o, "max_s", 0, &l->max_s, e);
     if (!rc)
-        rc = json_need_int(o, "micro_usd_per_hour", 0, INT64_MAX, &l->micro_usd_per_hour, e);
+        rc = json_need_int(o, "micro_usd_per_hour", -1, INT64_MAX, &l->money.micro_usd_per_hour, e);
     if (!rc)
-        rc = json_need_num(o, "rented_since_wall_s", &l->rented_since_wall_s, e);
+        rc = json_need_num(o, "money_since_wall_s", &l->money.since_wall_s, e);
+    if (!rc)
+        rc = json_need_int(o, "spent_micro_usd", 0, INT64_MAX, &l->money.spent_micro_usd, e);
     return rc;
 }
 

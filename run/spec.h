@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "run/money.h"
 #include "run/names.h"
 
 struct json;
@@ -61,10 +62,9 @@ struct run_deadlines {
 };
 
 struct run_limits {
-    int64_t max_micro_usd;      /* of the whole run; 0: none */
-    double max_s;               /* since started_at; 0: none */
-    int64_t micro_usd_per_hour; /* of all nodes together; 0: unknown or free */
-    double rented_since_wall_s; /* money counts from here, seconds since 1970 */
+    int64_t max_micro_usd;  /* of the whole run, all attempts; 0: none */
+    double max_s;           /* of this attempt, since started_at; 0: none */
+    struct run_money money; /* of the whole run */
 };
 
 struct run_spec {

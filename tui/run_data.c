@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "base/units.h"
 #include "launcher/run_dir.h"
 #include "tui/mailbox.h"
 
@@ -45,8 +46,7 @@ static void fill_row(struct run_row *out, const struct run_info *r)
     out->created_s = r->created_wall_s;
     out->launched_s = r->launched_wall_s;
     out->ended_s = r->ended_wall_s;
-    out->rented_since_s = r->rented_since_wall_s;
-    out->usd_per_hour = known_or_nan((double)r->micro_usd_per_hour / 1e6);
+    out->money = r->money;
     out->predicted_step_s = r->predicted_step_s;
     out->predicted_tokens_per_s = r->predicted_tokens_per_s;
     out->predicted_bytes = known_or_nan((double)r->predicted_bytes);
@@ -61,9 +61,14 @@ static void fill_row(struct run_row *out, const struct run_info *r)
 
 double run_cost_usd(const struct run_row *r, double now_s)
 {
-    double from = r->rented_since_s > 0 ? r->rented_since_s : r->launched_s;
-    double until = r->ended_s > 0 ? r->ended_s : now_s;
-    return from > 0 && until > from ? r->usd_per_hour * (until - from) / 3600 : NAN;
+    int64_t cost = run_money_cost(&r->money, r->ended_s > 0 ? r->ended_s : now_s);
+    return cost < 0 ? NAN : (double)cost / USD_MICRO;
+}
+
+double run_usd_per_hour(const struct run_row *r)
+{
+    int64_t price = r->money.micro_usd_per_hour;
+    return price < 0 ? NAN : (double)price / USD_MICRO;
 }
 
 static bool read_metrics_line(struct record_metrics *out, const char *line, size_t n)
@@ -109,7 +114,8 @@ static void open_row(struct run_row *row, const char *id)
         str_copy(row->id, sizeof(row->id), id);
         str_copy(row->sentence, sizeof(row->sentence), e.msg);
         row->state = RUN_UNKNOWN;
-        row->loss = row->usd_per_hour = row->predicted_step_s = NAN;
+        row->loss = row->predicted_step_s = NAN;
+        row->money.micro_usd_per_hour = -1;
         row->predicted_tokens_per_s = row->predicted_bytes = NAN;
         row->checkpoint_step = -1;
         return;

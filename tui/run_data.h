@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "run/money.h"
 #include "run/names.h"
 #include "run/record.h"
 #include "tui/worker.h"
@@ -21,10 +22,10 @@ struct run_row {
     enum run_state state;
     char model[RUN_MODEL];
     int64_t attempt, hosts, ranks;
-    int64_t step, steps; /* step: newest metrics record, 0 before the first */
-    double loss;         /* of it, NaN: unknown */
-    double created_s, launched_s, ended_s, rented_since_s; /* wall clock, 0: not yet */
-    double usd_per_hour;                                   /* all nodes; NaN: unknown or free */
+    int64_t step, steps;                   /* step: newest metrics record, 0 before the first */
+    double loss;                           /* of it, NaN: unknown */
+    double created_s, launched_s, ended_s; /* wall clock, 0: not yet */
+    struct run_money money;
     double predicted_step_s, predicted_tokens_per_s, predicted_bytes; /* NaN: unknown */
     int64_t checkpoint_step; /* newest good one, -1: none known */
     bool survives_host_loss;
@@ -68,8 +69,9 @@ struct run_follow_request {
 void run_follow(
     const void *request, const atomic_bool *is_cancelled, struct mailbox *mb, void *context);
 
-/* Dollars a run has cost at a moment: from renting, else from launch, until its end. NaN: unknown.
- */
+/* Dollars a run has cost at a moment. NaN: unknown. */
 double run_cost_usd(const struct run_row *r, double now_s);
+/* Of all its nodes. NaN: unknown. */
+double run_usd_per_hour(const struct run_row *r);
 
 #endif

@@ -125,9 +125,9 @@ static void draw_measured(const struct ui *ui, struct pane p)
     text_putf(p, 1, x, ROLE_DIM, "  grad norm %s",
         show_number(b, run_series_last(&v->series, RUN_GRAD_NORM)));
     x = text_putf(p, 2, half, ROLE_HEADER, "cost");
-    if (isfinite(r->usd_per_hour))
+    if (r->money.micro_usd_per_hour >= 0)
         text_putf(p, 2, x, ROLE_NORMAL, " %s so far at %s an hour",
-            show_usd(a, run_cost_usd(r, ui->now_s)), show_usd(b, r->usd_per_hour));
+            show_usd(a, run_cost_usd(r, ui->now_s)), show_usd(b, run_usd_per_hour(r)));
     else
         text_putf(p, 2, x, ROLE_DIM, " none known");
 }
@@ -267,7 +267,7 @@ void run_ask_stop(struct ui *ui, const struct run_row *r)
 {
     char cost[SHOW_TEXT], rate[SHOW_TEXT];
     struct str s = STR_INIT;
-    bool is_paid = r->usd_per_hour > 0;
+    bool is_paid = r->money.micro_usd_per_hour > 0;
     if (run_state_is_final(r->state)) {
         ui_note(ui, ROLE_WARN, "the run is already %s", run_state_name(r->state));
         return;
@@ -278,7 +278,7 @@ void run_ask_stop(struct ui *ui, const struct run_row *r)
     str_add(&s, "\nIt saves a checkpoint and ends on every host; resume goes on from it.\n");
     if (is_paid)
         str_addf(&s, "The hosts go on costing %s an hour until you release them.\n",
-            show_usd(rate, r->usd_per_hour));
+            show_usd(rate, run_usd_per_hour(r)));
     str_copy(ui->run.asked_id, sizeof(ui->run.asked_id), r->id);
     ui_ask(ui, "Stop this run?", str_text(&s), is_paid ? r->id : "yes", stop);
     str_release(&s);
@@ -294,8 +294,8 @@ void run_ask_resume(struct ui *ui, const struct run_row *r)
     }
     str_addf(&s, "Run        %s, %s\n", r->id, run_state_name(r->state));
     str_addf(&s, "Hosts      as before (%lld)\n", (long long)r->hosts);
-    if (r->usd_per_hour > 0)
-        str_addf(&s, "Cost       %s an hour\n", show_usd(rate, r->usd_per_hour));
+    if (r->money.micro_usd_per_hour > 0)
+        str_addf(&s, "Cost       %s an hour\n", show_usd(rate, run_usd_per_hour(r)));
     str_add(&s, "\nIt goes on from its newest good checkpoint.\n");
     str_copy(ui->run.asked_id, sizeof(ui->run.asked_id), r->id);
     ui_ask(ui, "Resume this run?", str_text(&s), "yes", resume);

@@ -72,7 +72,7 @@ static void runs_cell(
             str_copy(text, LIST_CELL, show_seconds(buf, duration_s(r, v->now_s)));
         break;
     default:
-        if (isfinite(r->usd_per_hour))
+        if (r->money.micro_usd_per_hour >= 0)
             str_copy(text, LIST_CELL, show_usd(buf, run_cost_usd(r, v->now_s)));
     }
 }

@@ -93,7 +93,7 @@ servers_that_restart_do_not_matter() {
     port=$(cat "$sshd_dir/a/port")
     sshd_stop a
     until_true 10 grep -q "lost the connection" "$tmp/attach.err"
-    "$sshd_binary" -f "$sshd_dir/a/sshd_config" -E "$sshd_dir/a/log"
+    sshd_restart a
     wait $attached
     says "is back" "$tmp/attach.err"
     # nothing missing and nothing twice
@@ -108,8 +108,7 @@ an_unreachable_host_makes_stop_honest() {
     exits 6 "$berth" stop "$run" -y --connect-timeout 3s
     says "could not be proven to be gone on 1 of 2 hosts" "$tmp/err"
     says "verify-gone" "$tmp/err"
-    "$sshd_binary" -f "$sshd_dir/b/sshd_config" -E "$sshd_dir/b/log"
-    until_true 5 sshd_is_up "$(cat "$sshd_dir/b/port")"
+    sshd_restart b
     exits 0 "$berth" stop "$run" -y
     nothing_left
 }

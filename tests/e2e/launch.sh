@@ -193,6 +193,61 @@ money_is_asked_for() {
     nothing_left
 }
 
+what_a_run_costs_goes_on_with_its_attempts() {
+    sed 's/$/ price=2.50/' "$tmp/hosts" >"$tmp/paid"
+    hosts=$tmp/paid launch_fake FAKE_STEPS=100000 -- -y --max-usd 0.02
+    until_true 10 steps_done 3
+    exits 0 "$berth" stop "$run" -y
+    says "the 2 nodes still cost" "$tmp/err"
+    first=$("$berth" status "$run" --json | jq .cost_usd)
+    launched=$("$berth" status "$run" --json | jq .launched_at)
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -y --max-usd 0.02 -d
+    "$berth" status "$run" --json | tee "$tmp/status.json"
+    [ "$(jq --argjson c "$first" '.cost_usd > $c' "$tmp/status.json")" = true ]
+    [ "$(jq .launched_at "$tmp/status.json")" = "$launched" ]
+    # two cents are 14.4 seconds of both attempts together, however it is resumed
+    exits 12 "$berth" wait "$run" --timeout 40s
+    says "spending limit" "$tmp/err"
+    "$berth" status "$run" --json | tee "$tmp/status.json"
+    [ "$(jq '.cost_usd >= 0.018 and .cost_usd < 0.03' "$tmp/status.json")" = true ]
+    exits 2 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -y --max-usd 0.02 -d
+    says "has cost" "$tmp/err"
+    one_sentence
+}
+
+owned_nodes_cost_nothing_which_is_a_number() {
+    sed 's/$/ price=0/' "$tmp/hosts" >"$tmp/owned"
+    hosts=$tmp/owned launch_fake FAKE_STEPS=2
+    exits 0 "$berth" wait "$run"
+    exits 0 "$berth" status "$run"
+    says 'cost so far: $0.00' "$tmp/out"
+    [ "$("$berth" runs --json | jq '.runs[0].cost_usd')" = 0 ]
+}
+
+a_resumed_run_stays_the_same_training() {
+    launch_fake FAKE_STEPS=100000
+    until_true 10 steps_done 3
+    exits 0 "$berth" stop "$run" -y
+    local other here=(--here --ranks-per-node 1 --precision fp32 -q)
+    same=(--model tiny-gpt2 --tokens 1M)
+    batch=$(jq .job.global_batch_tokens "$tmp/plan2.json") seq=$(jq .job.seq "$tmp/plan2.json")
+    "$berth" plan "${here[@]}" --model tiny-llama --tokens 1M -o "$tmp/model.json" >/dev/null
+    "$berth" plan "${here[@]}" "${same[@]}" --seq $((seq / 2)) --global-batch-tokens "$batch" \
+        -o "$tmp/sequence.json" >/dev/null
+    "$berth" plan "${here[@]}" "${same[@]}" --seq "$seq" --global-batch-tokens $((batch * 2)) \
+        -o "$tmp/batch.json" >/dev/null
+    "$berth" plan "${here[@]}" --model tiny-gpt2 --tokens 2M --seq "$seq" \
+        --global-batch-tokens "$batch" -o "$tmp/steps.json" >/dev/null
+    for other in model sequence batch steps; do
+        exits 2 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" \
+            --hosts <(sshd_hosts a) --plan "$tmp/$other.json" -d
+        one_sentence
+        says "$other" "$tmp/err"
+        says "$tmp/$other.json" "$tmp/err"
+    done
+    nothing_left
+}
+
 clean_leaves_no_file_on_the_nodes() {
     launch_fake FAKE_STEPS=100000
     until_true 10 steps_done 1
@@ -213,5 +268,7 @@ e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with
     what_ignores_stop_is_killed resumes_where_it_stopped_with_another_number_of_nodes \
     a_deleted_folder_between_stop_and_resume_is_named environment_arrives_byte_by_byte \
     work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
+    what_a_run_costs_goes_on_with_its_attempts owned_nodes_cost_nothing_which_is_a_number \
+    a_resumed_run_stays_the_same_training \
     clean_leaves_no_file_on_the_nodes
 tap_done

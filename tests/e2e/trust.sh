@@ -174,10 +174,20 @@ many_connections_at_once_are_not_mistaken_for_refusals() {
     for i in 2 3 4 5 6 7 8 9 10 11 12; do list=$list,127.0.0.$i:$sshd_port; done
     sshd_stop crowded
     sed -i 's/^ListenAddress.*/ListenAddress 0.0.0.0/' "$sshd_dir/crowded/sshd_config"
-    "$sshd_binary" -f "$sshd_dir/crowded/sshd_config" -E "$sshd_dir/crowded/log"
+    sshd_restart crowded
     echo "* $(cut -d' ' -f1,2 "$sshd_dir/crowded/host_key.pub")" >"$tmp/kh"
     exits 0 "$berth" doctor "$list" --identity "$sshd_dir/id" --ssh-config none --known-hosts "$tmp/kh"
     sshd_stop crowded
+}
+
+a_bad_host_does_not_hide_what_the_others_can() {
+    : >"$sshd_dir/a/home/file"
+    echo "127.0.0.1:$(cat "$sshd_dir/a/port") dir=$sshd_dir/a/home/file/berth" >"$tmp/bad"
+    sshd_start good
+    sshd_hosts good >>"$tmp/bad"
+    exits 6 "$berth" doctor "$tmp/bad" "${sshd_connect[@]}"
+    says "fail     work folder" "$tmp/out"
+    grep -q "^pass     engine .*$(cat "$sshd_dir/good/port"): runs" "$tmp/out"
 }
 
 what_login_files_print_does_no_harm() {
@@ -190,8 +200,7 @@ what_login_files_print_does_no_harm() {
     sed -i 's/^ForceCommand.*/ForceCommand case "$SSH_ORIGINAL_COMMAND" in internal-sftp) exec \/usr\/lib\/openssh\/sftp-server ;; *) echo Welcome; exec \/bin\/sh -c "$SSH_ORIGINAL_COMMAND" ;; esac/' \
         "$sshd_dir/noisy/sshd_config"
     sshd_stop noisy
-    "$sshd_binary" -f "$sshd_dir/noisy/sshd_config" -E "$sshd_dir/noisy/log"
-    until_true 5 sshd_is_up "$(cat "$sshd_dir/noisy/port")"
+    sshd_restart noisy
     exits 0 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
 }
@@ -241,6 +250,7 @@ e2e host_keys_get_openssh_s_answer hashed_names_are_found a_changed_key_stops_wi
     an_unknown_key_is_shown_and_refused_without_consent accepted_keys_stay_with_the_run \
     a_refused_key_is_an_authentication_failure keys_that_cannot_be_used_are_explained \
     the_key_agent_is_used a_port_that_is_not_ssh_is_named hosts_that_cannot_be_reached_are_named \
-    many_connections_at_once_are_not_mistaken_for_refusals what_login_files_print_does_no_harm \
+    many_connections_at_once_are_not_mistaken_for_refusals \
+    a_bad_host_does_not_hide_what_the_others_can what_login_files_print_does_no_harm \
     nodes_that_cannot_reach_each_other_are_named a_host_behind_another_is_reached
 tap_done

@@ -5,6 +5,7 @@
 #   sshd_setup DIR            keys and folders (once)
 #   sshd_start NAME [LINE...] a server; LINEs are added to its sshd_config. Sets sshd_port
 #   sshd_stop NAME            ends the server and its sessions
+#   sshd_restart NAME         starts it again, with its keys and on its port
 #   sshd_stop_all
 #   sshd_hosts NAME...        a host list for berth, one line per server, on stdout
 #   $sshd_dir/id              private key to log in with;  $sshd_dir/known_hosts   all host keys
@@ -73,9 +74,28 @@ sshd_stop() {
     local dir=$sshd_dir/$1 pid child
     [ -s "$dir/pid" ] || return 0
     pid=$(cat "$dir/pid")
-    for child in $(cat "/proc/$pid/task/$pid/children" 2>/dev/null); do kill "$child" 2>/dev/null; done
-    kill "$pid" 2>/dev/null
+    for child in $(cat "/proc/$pid/task/$pid/children" 2>/dev/null || :); do
+        kill "$child" 2>/dev/null || : # it may have ended by itself
+    done
+    kill "$pid" 2>/dev/null || :
+    for _ in $(seq 100); do # its port and its PidFile are free once it is gone
+        [ -e "/proc/$pid" ] || break
+        sleep 0.05
+    done
     rm -f "$dir/pid"
+}
+
+# A server that was stopped, again on its port.
+sshd_restart() {
+    local dir=$sshd_dir/$1
+    "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log"
+    for _ in $(seq 100); do
+        if [ -s "$dir/pid" ] && sshd_is_up "$(cat "$dir/port")"; then return 0; fi
+        sleep 0.05
+    done
+    echo "sshd '$1' does not come back:" >&2
+    cat "$dir/log" >&2
+    return 1
 }
 
 sshd_stop_all() {

@@ -246,7 +246,7 @@ static void limits_end_the_run_with_a_checkpoint(void **state)
 {
     struct fixture *f = *state;
     char text[600];
-    f->spec.limits.micro_usd_per_hour = 3600 * 1000000LL; /* a dollar a second */
+    f->spec.limits.money = (struct run_money){3600 * 1000000LL, 1.8e9, 0}; /* a dollar a second */
     f->spec.limits.max_micro_usd = 50 * 1000000LL;
     get_going(f, 1000);
     for (size_t i = 0; i < HOSTS; i++)
@@ -259,11 +259,25 @@ static void limits_end_the_run_with_a_checkpoint(void **state)
         status_text(f, "", "reason", text), "its spending limit of $50.00 was reached");
 }
 
+static void the_limit_counts_what_earlier_attempts_cost(void **state)
+{
+    struct fixture *f = *state;
+    f->spec.limits.money = (struct run_money){3600 * 1000000LL, 1.8e9, 45 * 1000000LL};
+    f->spec.limits.max_micro_usd = 50 * 1000000LL;
+    get_going(f, 1000);
+    for (size_t i = 0; i < HOSTS; i++)
+        coord_heard(f->c, i, 1006);
+    coord_tick(f->c, 1004);
+    assert_string_equal(str_text(&f->sent[0]), "peers ");
+    coord_tick(f->c, 1006);
+    assert_string_equal(str_text(&f->sent[0]), "peers stop ");
+}
+
 static void money_counts_from_when_the_nodes_were_rented(void **state)
 {
     struct fixture *f = *state;
-    f->spec.limits.micro_usd_per_hour = 3600 * 1000000LL;
-    f->spec.limits.rented_since_wall_s = 1.8e9 - 40; /* forty seconds before the launch */
+    /* forty seconds before the launch */
+    f->spec.limits.money = (struct run_money){3600 * 1000000LL, 1.8e9 - 40, 0};
     struct json *v = coord_status(f->c, 1010);
     assert_float_equal(json_num(v, "cost_usd", 0), 50, 1e-6);
     json_free(v);
@@ -327,6 +341,7 @@ int test_coordinator(void)
         TEST(a_host_that_comes_back_in_time_goes_on),
         TEST(stop_lets_ranks_save_and_ends_as_cancelled),
         TEST(limits_end_the_run_with_a_checkpoint),
+        TEST(the_limit_counts_what_earlier_attempts_cost),
         TEST(money_counts_from_when_the_nodes_were_rented),
         TEST(a_rank_that_never_finishes_is_named),
         TEST(a_node_speaks_for_its_own_ranks_only),

@@ -17,7 +17,7 @@ static const char *const text =
     "\"checkpoint\":{\"every_steps\":10,\"every_s\":0,\"keep\":3,\"store\":\"shared:/mnt/x\"},"
     "\"deadlines\":{\"rendezvous_s\":9,\"collective_s\":8,\"finish_s\":7,\"grace_s\":6,"
     "\"heartbeat_s\":5,\"lost_s\":15},\"limits\":{\"max_micro_usd\":1,\"max_s\":2,"
-    "\"micro_usd_per_hour\":3,\"rented_since_wall_s\":4},\"token\":"
+    "\"micro_usd_per_hour\":3,\"money_since_wall_s\":4,\"spent_micro_usd\":5},\"token\":"
     "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\","
     "\"plan\":{\"x\":1},\"training\":{\"lr\":0.1},\"env\":{\"A\":\"b\"}}";
 
@@ -52,7 +52,9 @@ static void reads_every_field(void **state)
     assert_int_equal(s.checkpoint.store, RUN_STORE_SHARED);
     assert_string_equal(s.checkpoint.shared_path, "/mnt/x");
     assert_float_equal(s.deadlines.lost_s, 15, 0);
-    assert_int_equal(s.limits.micro_usd_per_hour, 3);
+    assert_int_equal(s.limits.money.micro_usd_per_hour, 3);
+    assert_float_equal(s.limits.money.since_wall_s, 4, 0);
+    assert_int_equal(s.limits.money.spent_micro_usd, 5);
     assert_string_equal(json_str(s.env, "A", ""), "b");
     run_spec_release(&s);
 }

@@ -183,7 +183,7 @@ static void fill_run(struct ui *ui)
         .loss = 2.5,
         .created_s = ui->now_s - 9000,
         .launched_s = ui->now_s - 8600,
-        .usd_per_hour = 33.6,
+        .money = {33600000, ui->now_s - 8600, 0},
         .predicted_step_s = 21,
         .predicted_tokens_per_s = 99000,
         .predicted_bytes = 79652405248.0,
@@ -222,7 +222,7 @@ static void fill_runs(struct ui *ui)
         .steps = 1000,
         .loss = 2.5,
         .launched_s = ui->now_s - 8600,
-        .usd_per_hour = 33.6,
+        .money = {33600000, ui->now_s - 8600, 0},
         .checkpoint_step = -1};
     rows->row[1] = (struct run_row){.id = "20261129-120000-zzzz",
         .state = RUN_FAILED,
@@ -231,7 +231,7 @@ static void fill_runs(struct ui *ui)
         .step = 12,
         .steps = 100,
         .loss = NAN,
-        .usd_per_hour = NAN,
+        .money = {.micro_usd_per_hour = -1},
         .launched_s = ui->now_s - 90000,
         .ended_s = ui->now_s - 89000,
         .checkpoint_step = 10,
@@ -245,7 +245,7 @@ static void fill_runs(struct ui *ui)
         .loss = 3.125,
         .launched_s = ui->now_s - 200000,
         .ended_s = ui->now_s - 120000,
-        .usd_per_hour = 8,
+        .money = {8000000, ui->now_s - 200000, 0},
         .checkpoint_step = 5000};
     runs_view_answer(&ui->runs, rows);
 }
