@@ -32,9 +32,9 @@ static enum rc clean_run(
     if (rc)
         return rc;
     const struct run_info *r = client_info(c);
+    size_t nodes = r->node_count + r->past_count;
     char *question = base_printf("remove run %s, with its checkpoints, from %zu node%s%s", r->id,
-        r->node_count, r->node_count == 1 ? "" : "s",
-        args_flag(args, "local") ? " and from this machine" : "");
+        nodes, nodes == 1 ? "" : "s", args_flag(args, "local") ? " and from this machine" : "");
     rc = out_confirm(out, question, e);
     free(question);
     if (!rc)
@@ -46,8 +46,7 @@ static enum rc clean_run(
         json_add_str(doc, "id", r->id);
         out_json(out, doc);
     } else if (!rc && !out_is_quiet(out)) {
-        out_printf(out, "run %s is removed from %zu node%s\n", r->id, r->node_count,
-            r->node_count == 1 ? "" : "s");
+        out_printf(out, "run %s is removed from %zu node%s\n", r->id, nodes, nodes == 1 ? "" : "s");
     }
     client_close(c);
     return rc;

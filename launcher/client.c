@@ -64,7 +64,10 @@ void client_close(struct client *c)
     if (!c)
         return;
     session_close(c->session);
+    session_close(c->all);
     hosts_release(&c->hosts);
+    hosts_release(&c->all_hosts);
+    free(c->all_nodes);
     run_info_release(&c->info);
     free(c->nodes);
     free(c->known);
@@ -76,14 +79,58 @@ struct run_info *client_info(struct client *c)
     return &c->info;
 }
 
-enum rc client_connect(struct client *c, struct err *e)
+static enum rc check_nodes_known(const struct client *c, struct err *e)
 {
     for (size_t i = 0; i < c->info.node_count; i++)
         if (!c->info.nodes[i].engine || !c->info.nodes[i].dir)
             return err_set(e, RC_INVALID, "run %s never got as far as its nodes", c->info.id);
-    if (c->session)
-        return RC_OK;
+    return RC_OK;
+}
+
+enum rc client_connect(struct client *c, struct err *e)
+{
+    enum rc rc = check_nodes_known(c, e);
+    if (rc || c->session)
+        return rc;
     return session_open(&c->session, &c->hosts, &c->connect, true, e);
+}
+
+static enum rc gather_all(struct client *c, struct err *e)
+{
+    const struct run_info *r = &c->info;
+    struct json *doc = hosts_to_json(&c->hosts), *list = json_clone(json_get(doc, "hosts"));
+    for (size_t i = 0; i < r->past_count; i++)
+        json_push(list, json_clone(r->past[i].entry));
+    enum rc rc = hosts_from_json(&c->all_hosts, list, RUN_USER_RUN, e);
+    json_free(list);
+    json_free(doc);
+    if (rc)
+        return rc;
+    c->all_nodes = base_calloc(c->all_hosts.count, sizeof(*c->all_nodes));
+    for (size_t i = 0; i < r->node_count; i++)
+        c->all_nodes[i] = c->nodes[i];
+    for (size_t i = 0; i < r->past_count; i++)
+        c->all_nodes[r->node_count + i] = (struct talk_node){r->past[i].engine, r->past[i].dir};
+    return RC_OK;
+}
+
+enum rc client_connect_all(struct client *c, struct everywhere *out, struct err *e)
+{
+    enum rc rc;
+    if (!c->info.past_count) {
+        rc = client_connect(c, e);
+        if (!rc)
+            *out = (struct everywhere){session_fan(c->session), c->nodes};
+        return rc;
+    }
+    rc = check_nodes_known(c, e);
+    if (!rc && !c->all_nodes)
+        rc = gather_all(c, e);
+    if (!rc && !c->all)
+        rc = session_open(&c->all, &c->all_hosts, &c->connect, true, e);
+    if (!rc)
+        *out = (struct everywhere){session_fan(c->all), c->all_nodes};
+    return rc;
 }
 
 /* --- what the run says of itself --- */
@@ -324,18 +371,22 @@ enum rc client_checkpoint(struct client *c, struct err *e)
 
 enum rc client_clean(struct client *c, struct err *e)
 {
-    enum rc rc = client_connect(c, e);
+    struct everywhere w;
+    enum rc rc = client_connect_all(c, &w, e);
     if (rc)
         return rc;
-    struct fan *fan = session_fan(c->session);
-    struct json **answers = base_calloc(fan->count, sizeof(*answers));
+    struct json **answers = base_calloc(w.fan->count, sizeof(*answers));
     struct json *request = request_of("purge");
-    rc = talk_ask_all(fan, c->nodes, "removing the run", request, answers, ASK_TIMEOUT_S, e);
-    if (!rc)
-        rc = fan_first_error(fan, e);
-    for (size_t i = 0; i < fan->count; i++)
+    rc = talk_ask_all(w.fan, w.nodes, "removing the run", request, answers, ASK_TIMEOUT_S, e);
+    for (size_t i = 0; i < w.fan->count; i++) {
         json_free(answers[i]);
+        if (w.fan->v[i].err.code == RC_NOT_FOUND) /* nothing is left there: as wanted */
+            w.fan->v[i].err = (struct err)ERR_INIT;
+    }
     free(answers);
     json_free(request);
-    return rc;
+    if (rc == RC_INTERRUPTED)
+        return rc;
+    *e = (struct err)ERR_INIT;
+    return fan_first_error(w.fan, e);
 }

@@ -14,11 +14,23 @@ struct client {
     char *known;             /* the run's own known_hosts */
     struct session *session; /* over all hosts, NULL before */
     struct talk_node *nodes; /* one per host */
+    /* The same with the hosts of earlier attempts behind, where there are any. */
+    struct hosts all_hosts;
+    struct talk_node *all_nodes;
+    struct session *all;
+};
+
+/* Everywhere the run ever was: the hosts it has, then those of earlier attempts. */
+struct everywhere {
+    struct fan *fan; /* borrowed, valid until client_close */
+    const struct talk_node *nodes;
 };
 
 /* Connect to all hosts (missing ones are merely out); kept for later calls. RC_INVALID when the run
  * never got as far as its nodes. */
 enum rc client_connect(struct client *c, struct err *e);
+/* The same for every host that took part in any attempt. */
+enum rc client_connect_all(struct client *c, struct everywhere *out, struct err *e);
 /* Take what a status or state message of the coordinator says into info, and save. */
 enum rc client_note(struct client *c, const struct json *status, struct err *e);
 

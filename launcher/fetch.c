@@ -260,7 +260,7 @@ static enum rc publish(struct fetching *f, const char *final, struct err *e)
     return rc;
 }
 
-static char *checkpoint_folder(const struct client *c, size_t i)
+static char *checkpoint_folder(const struct client *c, const char *node_dir)
 {
     struct run_spec spec;
     struct err ignored;
@@ -270,7 +270,7 @@ static char *checkpoint_folder(const struct client *c, size_t i)
             folder = path_join(spec.checkpoint.shared_path, RUN_DIR_CKPT);
         run_spec_release(&spec);
     }
-    return folder ? folder : path_join(c->info.nodes[i].dir, RUN_DIR_CKPT);
+    return folder ? folder : path_join(node_dir, RUN_DIR_CKPT);
 }
 
 static enum rc bring(struct fetching *f, const char *dir, struct err *e)
@@ -296,10 +296,11 @@ out:
 enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_t *got_step,
     void (*tick)(void *ctx, const struct fetch_progress *p), void *ctx, struct err *e)
 {
-    enum rc rc = client_connect(c, e);
+    struct everywhere w;
+    enum rc rc = client_connect_all(c, &w, e);
     if (rc)
         return rc;
-    struct fetching f = {.c = c, .fan = session_fan(c->session), .tick = tick, .ctx = ctx};
+    struct fetching f = {.c = c, .fan = w.fan, .tick = tick, .ctx = ctx};
     size_t n = f.fan->count;
     f.folders = base_calloc(n, sizeof(*f.folders));
     f.queue = base_calloc(n, sizeof(*f.queue));
@@ -307,7 +308,7 @@ enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_
     f.remote = base_calloc(n, sizeof(*f.remote));
     f.local = base_calloc(n, sizeof(*f.local));
     for (size_t i = 0; i < n; i++)
-        f.folders[i] = checkpoint_folder(c, i);
+        f.folders[i] = checkpoint_folder(c, w.nodes[i].dir);
     rc = list_files(&f, e);
     if (!rc)
         rc = choose_step(&f, step, e);

@@ -96,33 +96,37 @@ static enum rc fit_hosts(struct launch *l, const struct hosts *hosts, struct err
     return RC_OK;
 }
 
-/* Known hosts keep their node number, new ones get the next. */
+/* The nodes of the last attempt become past ones; old: its hosts, in the same order. */
+static void put_nodes_aside(struct run_info *r, const struct hosts *old)
+{
+    for (size_t i = 0; i < r->node_count && i < old->count; i++) {
+        struct hosts one = {&old->v[i], 1};
+        struct json *doc = hosts_to_json(&one);
+        run_info_put_aside(r, i, json_clone(json_at(json_get(doc, "hosts"), 0)));
+        json_free(doc);
+    }
+}
+
+/* Hosts that took part in any attempt keep their node number and folders, new ones get the next. */
 static void number_nodes(struct launch *l)
 {
     struct run_info *r = &l->info;
-    struct run_node *old = r->nodes;
-    size_t old_count = r->node_count;
-    r->nodes = NULL;
-    r->node_count = 0;
     run_info_set_nodes(r, l->hosts.count);
     l->names = base_calloc(l->hosts.count, sizeof(*l->names));
     int64_t left = l->plan.strategy.ranks, per_node = l->plan.strategy.ranks_per_node;
     for (size_t i = 0; i < r->node_count; i++) {
         struct run_node *n = &r->nodes[i];
-        n->host = host_label(&l->hosts.v[i]);
+        char *label = host_label(&l->hosts.v[i]);
+        if (run_info_take_back(r, label, n)) {
+            free(label);
+        } else {
+            n->host = label;
+            n->node = r->next_node++;
+        }
         n->ranks = left < per_node ? left : per_node;
         left -= n->ranks;
-        n->node = -1;
-        for (size_t k = 0; k < old_count; k++)
-            if (strcmp(old[k].host, n->host) == 0)
-                n->node = old[k].node;
-        if (n->node < 0)
-            n->node = r->next_node++;
         l->names[i] = n->host;
     }
-    struct run_info gone = {.nodes = old, .node_count = old_count};
-    run_info_set_nodes(&gone, 0);
-    free(gone.nodes);
 }
 
 static void price_hosts(struct launch *l)
@@ -504,12 +508,13 @@ enum rc launch_prepare_resume(
     }
     if (!rc)
         rc = check_same_training(l, plan, e);
-    if (!rc && !o->hosts)
+    if (!rc)
         rc = load_old_hosts(l, &old, e);
     if (!rc)
         rc = fit_hosts(l, o->hosts ? o->hosts : &old, e);
     if (!rc) {
         renew_spec(l);
+        put_nodes_aside(&l->info, &old);
         rc = settle(l, e);
     }
     hosts_release(&old);

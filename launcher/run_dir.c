@@ -31,23 +31,30 @@ void run_info_init(struct run_info *r)
     };
 }
 
-static void release_nodes(struct run_info *r)
+static void release_node(struct run_node *n)
 {
-    for (size_t i = 0; i < r->node_count; i++) {
-        free(r->nodes[i].host);
-        free(r->nodes[i].address);
-        free(r->nodes[i].workdir);
-        free(r->nodes[i].engine);
-        free(r->nodes[i].dir);
-    }
-    free(r->nodes);
-    r->nodes = NULL;
-    r->node_count = 0;
+    free(n->host);
+    free(n->address);
+    free(n->workdir);
+    free(n->engine);
+    free(n->dir);
+    json_free(n->entry);
+    *n = (struct run_node){0};
+}
+
+static void release_nodes(struct run_node **nodes, size_t *count)
+{
+    for (size_t i = 0; i < *count; i++)
+        release_node(&(*nodes)[i]);
+    free(*nodes);
+    *nodes = NULL;
+    *count = 0;
 }
 
 void run_info_release(struct run_info *r)
 {
-    release_nodes(r);
+    release_nodes(&r->nodes, &r->node_count);
+    release_nodes(&r->past, &r->past_count);
     free(r->path);
     free(r->reason);
     free(r->model);
@@ -61,9 +68,37 @@ void run_info_release(struct run_info *r)
 
 void run_info_set_nodes(struct run_info *r, size_t count)
 {
-    release_nodes(r);
+    release_nodes(&r->nodes, &r->node_count);
     r->nodes = base_calloc(count ? count : 1, sizeof(*r->nodes));
     r->node_count = count;
+}
+
+void run_info_put_aside(struct run_info *r, size_t i, struct json *entry)
+{
+    struct run_node *n = &r->nodes[i];
+    json_free(n->entry);
+    n->entry = entry;
+    if (!n->dir || !n->engine) {
+        release_node(n);
+        return;
+    }
+    r->past = base_realloc(r->past, (r->past_count + 1) * sizeof(*r->past));
+    r->past[r->past_count++] = *n;
+    *n = (struct run_node){0};
+}
+
+bool run_info_take_back(struct run_info *r, const char *host, struct run_node *out)
+{
+    for (size_t i = 0; i < r->past_count; i++) {
+        if (strcmp(r->past[i].host, host) != 0)
+            continue;
+        *out = r->past[i];
+        json_free(out->entry);
+        out->entry = NULL;
+        r->past[i] = r->past[--r->past_count];
+        return true;
+    }
+    return false;
 }
 
 char *run_dir_file(const struct run_info *r, const char *name)
@@ -79,11 +114,11 @@ static void add_time(struct json *o, const char *key, double wall_s)
     json_add_str(o, key, wall_s > 0 ? clock_rfc3339(buf, wall_s) : NULL);
 }
 
-static struct json *nodes_to_json(const struct run_info *r)
+static struct json *nodes_to_json(const struct run_node *nodes, size_t count)
 {
     struct json *arr = json_arr();
-    for (size_t i = 0; i < r->node_count; i++) {
-        const struct run_node *n = &r->nodes[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct run_node *n = &nodes[i];
         struct json *o = json_obj();
         json_add_str(o, "host", n->host);
         json_add_str(o, "address", n->address);
@@ -92,6 +127,8 @@ static struct json *nodes_to_json(const struct run_info *r)
         json_add_str(o, "dir", n->dir);
         json_add_int(o, "node", n->node);
         json_add_int(o, "ranks", n->ranks);
+        if (n->entry)
+            json_add(o, "entry", json_clone(n->entry));
         json_push(arr, o);
     }
     return arr;
@@ -129,7 +166,8 @@ static struct json *info_to_json(const struct run_info *r)
     json_add_str(o, "identity", r->identity);
     json_add_str(o, "known_hosts", r->known_hosts);
     json_add_str(o, "ssh_config", r->ssh_config);
-    json_add(o, "nodes", nodes_to_json(r));
+    json_add(o, "nodes", nodes_to_json(r->nodes, r->node_count));
+    json_add(o, "past_nodes", nodes_to_json(r->past, r->past_count));
     json_add_int(o, "next_node", r->next_node);
     json_add(o, "status", r->status ? json_clone(r->status) : NULL);
     json_add(o, "spec", r->spec ? json_clone(r->spec) : NULL);
@@ -205,25 +243,35 @@ static double get_time(const struct json *v, const char *key)
     return t > 0 ? t : 0;
 }
 
+static void read_node(struct run_node *n, const struct json *o, size_t i)
+{
+    n->host = base_strdup(json_str(o, "host", "?"));
+    n->address = dup_str(o, "address");
+    n->workdir = dup_str(o, "workdir");
+    n->engine = dup_str(o, "engine");
+    n->dir = dup_str(o, "dir");
+    n->node = json_int(o, "node", (int64_t)i);
+    n->ranks = json_int(o, "ranks", 1);
+    n->entry = json_is_obj(json_get(o, "entry")) ? json_clone(json_get(o, "entry")) : NULL;
+}
+
 static enum rc read_nodes(struct run_info *r, const struct json *v, struct err *e)
 {
-    const struct json *arr;
+    const struct json *arr, *past = json_get(v, "past_nodes");
     enum rc rc = json_need_arr(v, "nodes", &arr, e);
     if (rc)
         return rc;
-    if (json_len(arr) > RUN_MAX_HOSTS)
+    if (json_len(arr) > RUN_MAX_HOSTS || json_len(past) > RUN_MAX_HOSTS)
         return err_set(e, RC_INVALID, "'nodes' lists more than %d hosts", RUN_MAX_HOSTS);
     run_info_set_nodes(r, json_len(arr));
-    for (size_t i = 0; i < r->node_count; i++) {
-        const struct json *o = json_at(arr, i);
-        struct run_node *n = &r->nodes[i];
-        n->host = base_strdup(json_str(o, "host", "?"));
-        n->address = dup_str(o, "address");
-        n->workdir = dup_str(o, "workdir");
-        n->engine = dup_str(o, "engine");
-        n->dir = dup_str(o, "dir");
-        n->node = json_int(o, "node", (int64_t)i);
-        n->ranks = json_int(o, "ranks", 1);
+    for (size_t i = 0; i < r->node_count; i++)
+        read_node(&r->nodes[i], json_at(arr, i), i);
+    r->past = base_calloc(json_len(past) + 1, sizeof(*r->past));
+    for (size_t i = 0; i < json_len(past); i++) {
+        struct run_node *n = &r->past[r->past_count++];
+        read_node(n, json_at(past, i), i);
+        if (!n->dir || !n->engine || !n->entry)
+            return err_set(e, RC_INVALID, "'past_nodes' entry %zu is incomplete", i + 1);
     }
     return RC_OK;
 }

@@ -23,6 +23,7 @@ struct run_node {
     char *dir;     /* absolute run folder of the node */
     int64_t node;  /* number in folder names */
     int64_t ranks;
+    struct json *entry; /* of earlier attempts only: the host as hosts.json had it */
 };
 
 struct run_info {
@@ -43,6 +44,10 @@ struct run_info {
     char *identity, *known_hosts, *ssh_config; /* how to connect; NULL: not said */
     struct run_node *nodes;
     size_t node_count;
+    /* Of earlier attempts, on hosts that are not among nodes: what lies there is still the run's.
+     */
+    struct run_node *past;
+    size_t past_count;
     int64_t next_node;   /* number for the next new host */
     struct json *spec;   /* run-spec/1 without what differs between nodes; resume starts from it */
     struct json *status; /* last status of the coordinator; NULL */
@@ -51,6 +56,11 @@ struct run_info {
 void run_info_init(struct run_info *r);
 void run_info_release(struct run_info *r);
 void run_info_set_nodes(struct run_info *r, size_t count); /* empty ones in place of the old */
+/* Put node i among the past ones, unless nothing of the run ever came to its host. Takes entry;
+ * nodes[i] is empty afterwards. */
+void run_info_put_aside(struct run_info *r, size_t i, struct json *entry);
+/* Move the past node of this host to *out; false when there is none. */
+bool run_info_take_back(struct run_info *r, const char *host, struct run_node *out);
 
 /* Make the folder of a new run (state "planned"), and `latest`. Sets id and path. */
 enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e);

@@ -115,7 +115,8 @@ static enum progress take_answer(struct talk *t, size_t i, struct err *e)
     if (!msg_is(t->answers[i], "error"))
         return PROGRESS_DONE;
     char *said = text_safe(json_str(t->answers[i], "message", "it failed"));
-    err_set(e, RC_NODE, "%s", said);
+    bool is_gone = strcmp(json_str(t->answers[i], "code", ""), rc_word(RC_NOT_FOUND)) == 0;
+    err_set(e, is_gone ? RC_NOT_FOUND : RC_NODE, "%s", said);
     free(said);
     json_free(t->answers[i]);
     t->answers[i] = NULL;

@@ -248,6 +248,29 @@ a_resumed_run_stays_the_same_training() {
     nothing_left
 }
 
+clean_finds_the_nodes_of_earlier_attempts() {
+    launch_fake FAKE_STEPS=100000
+    until_true 10 steps_done 3
+    exits 0 "$berth" stop "$run" -y
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" \
+        --hosts <(sshd_hosts a) --plan "$tmp/plan1.json" -d
+    exits 0 "$berth" stop "$run" -y
+    [ -d "$(node_dir b 1)" ]
+    # a host that comes back has its number and its folder as before
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" \
+        --hosts "$tmp/hosts" --plan "$tmp/plan2.json" -d
+    exits 0 "$berth" stop "$run" -y
+    [ ! -e "$(node_dir b 2)" ]
+    says "resumes from step" "$(node_dir b 1)/rank-1.log"
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" \
+        --hosts <(sshd_hosts b) --plan "$tmp/plan1.json" -d
+    exits 0 "$berth" stop "$run" -y
+    exits 0 "$berth" clean "$run" -y
+    says "removed from 2 nodes" "$tmp/out"
+    [ ! -e "$sshd_dir/a/home/berth/runs/$run" ] && [ ! -e "$sshd_dir/b/home/berth/runs/$run" ]
+    exits 0 "$berth" clean "$run" -y # once more does no harm
+}
+
 clean_leaves_no_file_on_the_nodes() {
     launch_fake FAKE_STEPS=100000
     until_true 10 steps_done 1
@@ -270,5 +293,5 @@ e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with
     work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
     what_a_run_costs_goes_on_with_its_attempts owned_nodes_cost_nothing_which_is_a_number \
     a_resumed_run_stays_the_same_training \
-    clean_leaves_no_file_on_the_nodes
+    clean_finds_the_nodes_of_earlier_attempts clean_leaves_no_file_on_the_nodes
 tap_done
