@@ -84,7 +84,7 @@ double bounds_live_bytes(const struct bounds *b, size_t i);
 
 /* --- search_rank.c: offers with the best strategy of their cells, ranked --- */
 
-struct ranking *ranking_new(const struct finder *f);
+struct ranking *ranking_new(struct finder *f);
 void ranking_free(struct ranking *r);
 /* The offers of a cell whose best strategy is found; the cell must stay where it is. */
 void ranking_add(struct ranking *r, const struct cell *c);

@@ -15,11 +15,12 @@ struct candidate {
     const struct cell *cell;
     size_t offer;
     struct bill bill;
-    bool is_allowed; /* by budget and deadline */
+    bool is_allowed;   /* by budget and deadline */
+    bool is_too_large; /* as a whole, although the quick estimate fits */
 };
 
 struct ranking {
-    const struct finder *f;
+    struct finder *f;
     struct candidate *all;
     size_t n, cap;
     size_t n_updated; /* candidates that front and merits know already */
@@ -30,7 +31,7 @@ struct ranking {
     size_t max_plans;
 };
 
-struct ranking *ranking_new(const struct finder *f)
+struct ranking *ranking_new(struct finder *f)
 {
     struct ranking *r = base_calloc(1, sizeof *r);
     size_t offers = offers_count(f->in->offers);
@@ -339,7 +340,33 @@ static bool has_plan_of(const struct search *s, size_t offer)
     return false;
 }
 
-static enum rc add_plan(const struct finder *f, const struct candidate *x, struct err *e)
+/* The front was made from quick estimates; this point of it does not hold. */
+static void drop_from_pareto(struct search *s, const struct candidate *x)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n_pareto; i++)
+        if (s->pareto[i].offer != x->offer || s->pareto[i].nodes != x->cell->nodes)
+            s->pareto[kept++] = s->pareto[i];
+    s->n_pareto = kept;
+}
+
+static void reject_whole(struct finder *f, const struct candidate *x, const struct plan *p)
+{
+    char what[64], why[SEARCH_TEXT], miss[UNITS_TEXT];
+    bool is_host;
+    int64_t short_by = estimate_short_by(&p->estimate, &is_host);
+    snprintf(why, sizeof why,
+        "does not fit: laid out as a whole, %s needs %s more %s than there is",
+        strategy_kind_name(p->strategy.kind), units_bytes(miss, (double)short_by),
+        is_host ? "host memory" : "memory");
+    struct rejection *r = reject(f, hardware_text(&x->cell->machine.hw, what), why);
+    r->shortage = is_host ? SHORT_HOST_BYTES : SHORT_BYTES;
+    r->short_by = (double)short_by;
+}
+
+/* Candidates rest on a few blocks of the schedule, plans on all of it, which may take a little more
+ * memory or time: at the edge it no longer holds, and there is no plan. */
+static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
 {
     const struct cell *c = x->cell;
     const struct model *m = &f->in->job->model;
@@ -353,6 +380,15 @@ static enum rc add_plan(const struct finder *f, const struct candidate *x, struc
     if (rc)
         return rc;
     bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
+    x->bill = p->bill;
+    x->is_too_large = !estimate_fits(&p->estimate);
+    x->is_allowed = !x->is_too_large && within_limits(f->in->job, &x->bill);
+    if (x->is_too_large)
+        reject_whole(f, x, p);
+    if (!x->is_allowed) {
+        drop_from_pareto(f->out, x);
+        return RC_OK;
+    }
     p->is_launchable = is_launchable(m, p->hw.is_gpu, p->not_launchable);
     search_describe_limits(&p->estimate, &p->strategy, p->limits);
     f->out->n_plans++;
@@ -371,7 +407,7 @@ static enum rc add_plans(struct ranking *r, struct err *e)
     struct search *s = r->f->out;
     s->plans = base_calloc(r->max_plans, sizeof *s->plans);
     if (r->n > 0)
-        qsort_r(r->all, r->n, sizeof *r->all, by_merit, (void *)(uintptr_t)r->f);
+        qsort_r(r->all, r->n, sizeof *r->all, by_merit, r->f);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < r->n && s->n_plans < r->max_plans; i++) {
         if (finder_is_cancelled(r->f))
@@ -437,6 +473,8 @@ static struct miss least_miss(const struct ranking *r, size_t group)
             continue;
         if (r->all[i].is_allowed)
             return (struct miss){NULL, 0, false};
+        if (r->all[i].is_too_large)
+            continue;
         struct miss m = miss_of(r->f->in->job, &r->all[i]);
         if (m.over < best.over)
             best = m;
