@@ -165,20 +165,20 @@ a_broken_settings_file_is_named() {
     mkdir -p "$BERTH_HOME/config"
     local file=$BERTH_HOME/config/config.json
     echo '{"color": "never",' >"$file"
-    exits 2 "$berth" paths
+    exits 2 "$berth" offers
     one_sentence
     says "$file" "$tmp/err"
     echo '[1]' >"$file"
-    exits 2 "$berth" paths
+    exits 2 "$berth" offers
     one_sentence
     echo '{"color": {"a": 1}}' >"$file"
-    exits 2 "$berth" paths
+    exits 2 "$berth" offers
     says "setting 'color'" "$tmp/err"
     echo '{"color": "blue"}' >"$file"
-    exits 2 "$berth" paths
+    exits 2 "$berth" offers
     says "'blue' is not one of auto|always|never" "$tmp/err"
     echo '{"colour": "never"}' >"$file"
-    exits 0 "$berth" paths
+    exits 0 "$berth" offers
     says "'colour' is not a setting" "$tmp/err"
     rm "$file"
 }
