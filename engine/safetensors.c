@@ -326,6 +326,16 @@ const struct st_tensor *st_find(const struct st_reader *r, const char *name)
     return bsearch(&key, r->tensors, r->n, sizeof(*r->tensors), by_name);
 }
 
+size_t st_count(const struct st_reader *r)
+{
+    return r->n;
+}
+
+const struct st_tensor *st_at(const struct st_reader *r, size_t i)
+{
+    return &r->tensors[i];
+}
+
 enum rc st_read(struct st_reader *r, const struct st_tensor *t, uint64_t offset, void *out,
     size_t bytes, struct err *e)
 {

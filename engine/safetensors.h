@@ -40,6 +40,8 @@ enum rc st_open(struct st_reader **out, const char *path, struct err *e);
 void st_close(struct st_reader *r);
 /* Borrowed from the reader; NULL when there is none. */
 const struct st_tensor *st_find(const struct st_reader *r, const char *name);
+size_t st_count(const struct st_reader *r);
+const struct st_tensor *st_at(const struct st_reader *r, size_t i);
 /* Bytes [offset, offset + bytes) of a tensor. */
 enum rc st_read(struct st_reader *r, const struct st_tensor *t, uint64_t offset, void *out,
     size_t bytes, struct err *e);
