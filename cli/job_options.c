@@ -109,7 +109,8 @@ static const struct option LIMITS[] = {
         .is_setting = true,
         .choices = "no|allow|only",
         .help = "offers that may be taken away; default no",
-        .detail = "Interruptions are not priced in: the figures are those of an undisturbed run.",
+        .detail = "Interruptions are not priced in: the figures are those of an undisturbed run, "
+                  "and such plans say so.",
         .example = "--spot allow"},
     {0},
 };

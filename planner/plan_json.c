@@ -150,6 +150,7 @@ struct json *plan_prediction_json(const struct plan *p, const struct rates *rate
     struct json *v = estimate_to_json(&p->estimate, &p->strategy, &mc);
     json_add(v, "hours", bill_hours_json(&p->bill));
     json_add(v, "cost_usd", bill_cost_json(&p->bill));
+    json_add_bool(v, "ignores_interruptions", p->ignores_interruptions);
     return v;
 }
 

@@ -286,6 +286,18 @@ static void warn_of_limits(char *why, const struct job *j, const struct bill *b)
         snprintf(why + n, SEARCH_TEXT - n, "; the high estimate misses the deadline");
 }
 
+/* The rate is that of one node. */
+static void warn_of_interruptions(struct plan *p, const struct offer *o)
+{
+    size_t n = strlen(p->why);
+    double expected = o->interruptions_per_hour * (double)p->nodes * p->bill.run_s[BILL_MID] / 3600;
+    if (p->ignores_interruptions && expected > 0)
+        snprintf(p->why + n, sizeof p->why - n,
+            "; about %.2g interruptions are to be expected and not counted", expected);
+    else if (p->ignores_interruptions)
+        snprintf(p->why + n, sizeof p->why - n, "; interruptions are not counted");
+}
+
 static void explain_rank(const struct finder *f, size_t i)
 {
     struct search *s = f->out;
@@ -299,6 +311,7 @@ static void explain_rank(const struct finder *f, size_t i)
     else
         explain_later(p->why, j, mine, merit(j, &s->plans[0].bill));
     warn_of_limits(p->why, j, &p->bill);
+    warn_of_interruptions(p, offers_at(f->in->offers, p->offer));
 }
 
 /* --- what bounds the speed --- */
@@ -364,6 +377,11 @@ static void reject_whole(struct finder *f, const struct candidate *x, const stru
     r->short_by = (double)short_by;
 }
 
+static bool may_be_interrupted(const struct offer *o)
+{
+    return o->market == MARKET_SPOT || o->interruptions_per_hour > 0;
+}
+
 /* Candidates rest on a few blocks of the schedule, plans on all of it, which may take a little more
  * memory or time: at the edge it no longer holds, and there is no plan. */
 static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
@@ -379,7 +397,9 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
     enum rc rc = estimate_make(&p->estimate, m, &c->best, &c->machine, e);
     if (rc)
         return rc;
-    bill_make(&p->bill, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &p->estimate);
+    const struct offer *o = offers_at(f->in->offers, x->offer);
+    bill_make(&p->bill, f->in->job, o, c->nodes, &p->estimate);
+    p->ignores_interruptions = may_be_interrupted(o);
     x->bill = p->bill;
     x->is_too_large = !estimate_fits(&p->estimate);
     x->is_allowed = !x->is_too_large && within_limits(f->in->job, &x->bill);

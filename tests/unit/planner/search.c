@@ -386,6 +386,37 @@ static void no_listed_plan_is_too_large_at_the_edge_of_memory(void **state)
     assert_true(refused_at_the_edge("gpt2-xl") > 0);
 }
 
+/* Spot without a rate, and a rate of 0.02 an hour and node. */
+static void a_plan_on_spot_nodes_says_that_interruptions_are_not_counted(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
+    j.spot = SPOT_ALLOW;
+    struct offers *l = offers_new();
+    struct offer o[3];
+    static const char *const ids[] = {"steady", "spot", "rated"};
+    for (size_t i = 0; i < 3; i++) {
+        o[i] = offer_of(ids[i], "h100-sxm", 8, 1, (int64_t)(10 + i) * USD_MICRO);
+        o[i].market = i == 1 ? MARKET_SPOT : MARKET_ON_DEMAND;
+        o[i].interruptions_per_hour = i == 2 ? 0.02 : -1;
+        add(l, o[i]);
+    }
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 3);
+    double hours = s->plans[2].bill.run_s[BILL_MID] / 3600;
+    char about[64];
+    snprintf(about, sizeof about, "about %.2g interruptions", 0.02 * hours);
+    assert_null(strstr(s->plans[0].why, "interruptions"));
+    assert_false(s->plans[0].ignores_interruptions);
+    assert_non_null(strstr(s->plans[1].why, "interruptions are not counted"));
+    assert_true(s->plans[1].ignores_interruptions);
+    assert_non_null(strstr(s->plans[2].why, about));
+    assert_true(s->plans[2].ignores_interruptions);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
 static void keeps_to_one_node_without_a_fabric_and_to_the_limits(void **state)
 {
     (void)state;
@@ -513,6 +544,7 @@ int test_search(void)
         cmocka_unit_test(names_the_budget_and_the_deadline_that_would_do),
         cmocka_unit_test(a_plan_that_misses_the_deadline_as_a_whole_is_not_listed),
         cmocka_unit_test(no_listed_plan_is_too_large_at_the_edge_of_memory),
+        cmocka_unit_test(a_plan_on_spot_nodes_says_that_interruptions_are_not_counted),
         cmocka_unit_test(keeps_to_one_node_without_a_fabric_and_to_the_limits),
         cmocka_unit_test(the_front_falls_in_time_and_rises_in_cost),
         cmocka_unit_test(says_the_same_twice_and_stops_when_told),
