@@ -72,6 +72,15 @@ enum rc err_in(struct err *e, const char *fmt, ...)
     return e->code;
 }
 
+enum rc err_input(struct err *e, enum rc rc)
+{
+    if (rc != RC_NOT_FOUND && rc != RC_IO && rc != RC_LIMIT)
+        return rc;
+    if (e)
+        e->code = RC_INVALID;
+    return RC_INVALID;
+}
+
 int rc_exit_code(enum rc code)
 {
     return RC_TABLE[code].exit_code;

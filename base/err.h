@@ -55,6 +55,10 @@ enum rc err_sys(struct err *e, enum rc code, const char *fmt, ...)
 /* Put "context: " in front of the sentence already there; returns the code already there. */
 enum rc err_in(struct err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* A file that the user named and that is absent, unreadable or too large is bad input: RC_INVALID
+ * in place of rc, in e as well. Other codes stay as they are. */
+enum rc err_input(struct err *e, enum rc rc);
+
 /* Exit status of the program for a code, as `berth help exit-codes` lists them. */
 int rc_exit_code(enum rc code);
 

@@ -65,7 +65,7 @@ static enum rc load_file(struct config *c, int file, struct err *e)
         return RC_OK;
     c->files[file].is_present = true;
     struct json *root;
-    enum rc rc = json_read(&root, path, CONFIG_MAX_BYTES, e);
+    enum rc rc = err_input(e, json_read(&root, path, CONFIG_MAX_BYTES, e));
     if (rc)
         return rc;
     if (!json_is_obj(root))

@@ -21,7 +21,8 @@ static void write_exit_codes(struct str *s)
         "Exit codes\n\n"
         "    0  done; for launch --wait, wait, logs --follow: the run succeeded\n"
         "    1  failed, and no other code says it better\n"
-        "    2  usage: unknown option, bad value, bad input file, missing terminal\n"
+        "    2  usage: unknown option, bad value, missing terminal, an input file that is\n"
+        "       absent, unreadable or wrong\n"
         "    3  nothing fits: no plan satisfies memory, budget or deadline\n"
         "    4  not authenticated or not allowed, at a provider or a node\n"
         "    5  network or provider trouble; may be tried again\n"
@@ -106,10 +107,9 @@ static void write_data_kinds(struct str *s)
     for (int k = 0; k < DATA_KINDS; k++)
         str_addf(s, "    %-8s %s\n", data_kind_name((enum data_kind)k),
             data_kind_help((enum data_kind)k));
-    str_add(s,
-        "\n  auto refuses a .bin file that does not start as llm.c's do: nothing tells\n"
-        "  the width of its numbers. Every token must be below the model's vocabulary;\n"
-        "  bytes need a vocabulary of at least 256.\n");
+    str_add(s, "\n  auto refuses a .bin file that does not start as llm.c's do: nothing tells\n"
+               "  the width of its numbers. Every token must be below the model's vocabulary;\n"
+               "  bytes need a vocabulary of at least 256.\n");
 }
 
 static void write_formats(struct str *s)

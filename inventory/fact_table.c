@@ -21,7 +21,7 @@ enum rc facts_parse_file(struct csv *out, const char *path, struct err *e)
 {
     struct str text;
     str_init(&text, FACTS_MAX_BYTES);
-    enum rc rc = file_read(&text, path, FACTS_MAX_BYTES, e);
+    enum rc rc = err_input(e, file_read(&text, path, FACTS_MAX_BYTES, e));
     if (!rc) {
         rc = csv_parse(out, str_text(&text), text.len, e);
         if (rc)

@@ -412,12 +412,12 @@ enum rc hosts_load(struct hosts *out, const char *path_or_list, struct err *e)
     enum rc rc = RC_OK;
     if (strcmp(path_or_list, "-") == 0 || file_exists(path_or_list)) {
         char *source = base_printf("'%s'", path_or_list);
-        rc = file_read(&s, path_or_list, HOSTS_FILE_MAX_BYTES, e);
+        rc = err_input(e, file_read(&s, path_or_list, HOSTS_FILE_MAX_BYTES, e));
         if (!rc)
             rc = hosts_parse(out, str_text(&s), s.len, source, e);
         free(source);
     } else if (strchr(path_or_list, '/')) {
-        rc = err_set(e, RC_NOT_FOUND, "cannot open host list '%s'", path_or_list);
+        rc = err_set(e, RC_INVALID, "cannot open host list '%s'", path_or_list);
     } else {
         char *lines = list_to_lines(path_or_list);
         rc = hosts_parse(out, lines, strlen(lines), "host list", e);

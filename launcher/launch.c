@@ -51,7 +51,7 @@ static enum rc read_plan(struct launch *l, const char *path, struct err *e)
 {
     struct str text;
     str_init(&text, PLAN_FILE_MAX_BYTES);
-    enum rc rc = file_read(&text, path, PLAN_FILE_MAX_BYTES, e);
+    enum rc rc = err_input(e, file_read(&text, path, PLAN_FILE_MAX_BYTES, e));
     if (!rc) {
         rc = json_parse(&l->plan_doc, str_text(&text), text.len, e);
         if (!rc)

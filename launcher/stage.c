@@ -46,8 +46,8 @@ enum rc stage_file_init(struct stage_file *f, const char *local, unsigned mode, 
 {
     *f = (struct stage_file){.local = local, .bytes = file_size(local), .mode = mode};
     if (f->bytes < 0)
-        return err_set(e, RC_NOT_FOUND, "cannot open '%s'", local);
-    return hash_sha256_file(local, f->sha256, e);
+        return err_set(e, RC_INVALID, "cannot open '%s'", local);
+    return err_input(e, hash_sha256_file(local, f->sha256, e));
 }
 
 struct staging {

@@ -258,7 +258,7 @@ static void name_from_path(char out[MODEL_NAME], const char *path)
 static enum rc read_config_file(struct model *out, const char *path, struct err *e)
 {
     struct json *config = NULL;
-    enum rc rc = json_read(&config, path, CONFIG_MAX_BYTES, e);
+    enum rc rc = err_input(e, json_read(&config, path, CONFIG_MAX_BYTES, e));
     if (rc)
         return rc;
     rc = json_get(config, "family") ? model_from_json(out, config, e)

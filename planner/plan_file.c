@@ -227,7 +227,7 @@ enum rc plan_file_from_json(struct plan_file *out, const struct json *v, struct 
 enum rc plan_file_read(struct plan_file *out, const char *path, struct err *e)
 {
     struct json *v = NULL;
-    enum rc rc = json_read(&v, path, PLAN_FILE_MAX_BYTES, e);
+    enum rc rc = err_input(e, json_read(&v, path, PLAN_FILE_MAX_BYTES, e));
     if (!rc)
         rc = plan_file_from_json(out, v, e);
     if (rc && v)

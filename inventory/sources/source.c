@@ -17,7 +17,7 @@ enum rc source_read_file(struct offers *out, const char *path, struct err *e)
 {
     struct str text;
     str_init(&text, SOURCE_MAX_BYTES);
-    enum rc rc = file_read(&text, path, SOURCE_MAX_BYTES, e);
+    enum rc rc = err_input(e, file_read(&text, path, SOURCE_MAX_BYTES, e));
     if (rc)
         goto out;
     const struct source *s = recognise(str_text(&text), text.len);
