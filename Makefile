@@ -17,7 +17,7 @@ SAN ?=
 # --- packages: installed when a header or program they bring is missing ---------------------------
 
 PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev
-TEST_PACKAGES := libcmocka-dev libvterm-dev openssh-server openssh-client tmux clang jq procps
+TEST_PACKAGES := libcmocka-dev libvterm-dev openssh-server openssh-client tmux clang clang-format jq procps
 
 DEPS_STAMP := build/.packages
 TEST_DEPS_STAMP := build/.test-packages

@@ -106,7 +106,8 @@ static const struct option START[] = {
     {.name = "max-usd",
         .kind = OPTION_USD,
         .help = "end the run with a checkpoint when it has cost this much",
-        .detail = "All attempts count. The coordinator on the nodes watches it, attached or not. Needed with --yes "
+        .detail = "All attempts count. The coordinator on the nodes watches it, attached or not. "
+                  "Needed with --yes "
                   "for nodes that cost money.",
         .example = "--max-usd 500"},
     {.name = "max-hours",

@@ -34,7 +34,8 @@ void fan_release(struct fan *f);
 
 /* Run step to the end on every host that is in, at most fanout at a time, each within timeout_s
  * (0: no limit). RC_OK when all of these succeeded; else the first failure in host order as a
- * sentence, with the number of further hosts that failed. `doing` completes "no answer within 20 s while ...". */
+ * sentence, with the number of further hosts that failed. `doing` completes "no answer within 20 s
+ * while ...". */
 enum rc fan_run(
     struct fan *f, const char *doing, fan_step step, void *ctx, double timeout_s, struct err *e);
 

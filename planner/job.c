@@ -353,14 +353,14 @@ enum rc job_read_json(struct job *j, const struct json *v, struct err *e)
 enum rc job_read_file(struct job *j, const char *path, struct err *e)
 {
     struct json *v = NULL;
-    enum rc rc = err_input(e, json_read(&v, path, JOB_MAX_BYTES, e));
+    enum rc rc = json_read(&v, path, JOB_MAX_BYTES, e);
     if (rc)
-        return rc;
+        return err_input(e, rc);
     rc = job_read_json(j, v, e);
     if (rc)
         err_in(e, "'%s'", path);
     json_free(v);
-    return rc;
+    return err_input(e, rc);
 }
 
 /* --- writing --- */

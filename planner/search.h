@@ -46,8 +46,8 @@ struct plan {
     bool ignores_interruptions; /* the offer may be taken away; hours and cost are those without */
     bool is_launchable;
     char not_launchable[LAUNCHABLE_TEXT]; /* why */
-    char why[SEARCH_TEXT];            /* why it has this rank */
-    char limits[SEARCH_TEXT];         /* what bounds its speed, and how full memory is */
+    char why[SEARCH_TEXT];                /* why it has this rank */
+    char limits[SEARCH_TEXT];             /* what bounds its speed, and how full memory is */
 };
 
 /* A point of the Pareto front, by rising cost and falling time. */

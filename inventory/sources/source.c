@@ -17,7 +17,7 @@ enum rc source_read_file(struct offers *out, const char *path, struct err *e)
 {
     struct str text;
     str_init(&text, SOURCE_MAX_BYTES);
-    enum rc rc = err_input(e, file_read(&text, path, SOURCE_MAX_BYTES, e));
+    enum rc rc = file_read(&text, path, SOURCE_MAX_BYTES, e);
     if (rc)
         goto out;
     const struct source *s = recognise(str_text(&text), text.len);
@@ -32,5 +32,5 @@ enum rc source_read_file(struct offers *out, const char *path, struct err *e)
         err_in(e, "'%s'", path);
 out:
     str_release(&text);
-    return rc;
+    return err_input(e, rc);
 }

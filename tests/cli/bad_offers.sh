@@ -15,13 +15,13 @@ refused() {
 }
 
 files_that_cannot_be_read() {
-    refused 1 "cannot open 'absent.csv': No such file" absent.csv
+    refused 2 "cannot open 'absent.csv': No such file" absent.csv
     mkdir -p folder
-    refused 1 "cannot read 'folder'" folder
+    refused 2 "cannot read 'folder'" folder
     if [ "$(id -u)" != 0 ]; then
         echo x >secret.csv
         chmod 000 secret.csv
-        refused 1 "cannot open 'secret.csv': Permission denied" secret.csv
+        refused 2 "cannot open 'secret.csv': Permission denied" secret.csv
     fi
 }
 
@@ -65,17 +65,17 @@ bombs() {
     { printf '{"schema":"offers/1","offers":'; head -c 100000 /dev/zero | tr '\0' '['; } >deep.json
     refused 2 "nested deeper than 64 levels" deep.json
     head -c 67108865 /dev/zero | tr '\0' '[' >big.json
-    refused 1 "'big.json' is larger than 67108864 bytes" big.json
+    refused 2 "'big.json' is larger than 67108864 bytes" big.json
     rm big.json
     head -c 67108864 /dev/zero | tr '\0' 'a' >big.csv
     refused 2 "column 'gpus' is missing" big.csv
     rm big.csv
     { echo name,gpu,gpus; head -c 3000 /dev/zero | tr '\0' ','; } >wide.csv
-    refused 1 "line 2 has more than 256 columns" wide.csv
+    refused 2 "line 2 has more than 256 columns" wide.csv
     printf 'name,gpu,gpus\na\0b,h100,8\n' >nul.csv
     refused 2 "NUL byte" nul.csv
     { echo name,gpu,gpus; yes 'a,h100,8' | head -n 200001; } >long.csv
-    refused 1 "more than 200000 offers" long.csv
+    refused 2 "more than 200000 offers" long.csv
     rm long.csv
 }
 

@@ -52,7 +52,8 @@ json_is_one_document_whatever_happens() {
 0 offers --help
 0 completion bash
 2 completion csh
-1 offers --offers $tmp/absent.csv
+1 status nothing
+2 offers --offers $tmp/absent.csv
 2 offers --offers $data/../golden.sh
 END
 }
