@@ -58,6 +58,23 @@ void hash_stream_free(struct hash_stream *h)
     free(h);
 }
 
+enum rc hash128_file(const char *path, char out[HASH128_HEX], struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, RC_NOT_FOUND, "cannot open '%s'", path);
+    struct hash_stream *h = hash_stream_new();
+    static _Thread_local char buf[1 << 18];
+    ssize_t n;
+    while ((n = read(fd, buf, sizeof(buf))) > 0)
+        hash_stream_add(h, buf, (size_t)n);
+    enum rc rc = n < 0 ? err_sys(e, RC_IO, "cannot read '%s'", path) : RC_OK;
+    hash128_hex(hash_stream_end(h), out);
+    hash_stream_free(h);
+    close(fd);
+    return rc;
+}
+
 void hash_hex(const void *data, size_t n, char *out)
 {
     static const char DIGITS[] = "0123456789abcdef";

@@ -24,6 +24,8 @@ struct hash_stream *hash_stream_new(void);
 void hash_stream_add(struct hash_stream *h, const void *data, size_t len);
 struct hash128 hash_stream_end(const struct hash_stream *h);
 void hash_stream_free(struct hash_stream *h);
+/* 32 hex digits of a file's content. */
+enum rc hash128_file(const char *path, char out[HASH128_HEX], struct err *e);
 
 /* 64 hex digits of a file's content. */
 enum rc hash_sha256_file(const char *path, char out[SHA256_HEX], struct err *e);

@@ -107,8 +107,9 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
             json_add_null(doc, "step");
         out_json(out, doc);
     } else if (!rc && !out_is_quiet(out)) {
+        char name[RUN_STEP_TEXT];
         if (step >= 0)
-            out_printf(out, "%s/step-%08lld is complete and verified\n", dir, (long long)step);
+            out_printf(out, "%s/%s is complete and verified\n", dir, run_step_name(name, step));
         else
             out_printf(out, "logs and metrics are in %s\n", dir);
     }

@@ -204,6 +204,22 @@ static void answer_gone(struct ctl *c, const struct json *request)
     say(c, v);
 }
 
+/* The run's own folder in a shared store; every node may try, the first one finds it. */
+static enum rc remove_shared(const struct ctl *c, struct err *e)
+{
+    if (c->spec.checkpoint.store != RUN_STORE_SHARED)
+        return RC_OK;
+    char *dir = run_shared_dir(c->spec.checkpoint.shared_path, c->spec.id);
+    struct err why = ERR_INIT;
+    enum rc rc = dir_remove(dir, &why);
+    if (rc && !file_exists(dir)) /* another node was quicker */
+        rc = RC_OK;
+    if (rc)
+        *e = why;
+    free(dir);
+    return rc;
+}
+
 static void answer_purge(struct ctl *c)
 {
     struct proc_found left[PROC_MAX_FOUND];
@@ -213,7 +229,7 @@ static void answer_purge(struct ctl *c)
         say_error(c, &e);
         return;
     }
-    if (dir_remove(c->dir, &e)) {
+    if (remove_shared(c, &e) || dir_remove(c->dir, &e)) {
         say_error(c, &e);
         return;
     }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/comm.h"
+#include "run/names.h"
 
 static const char *const KIND_NAMES[] = {"master", "exp_avg", "exp_avg_sq"};
 
@@ -79,9 +80,8 @@ char *checkpoint_file_name(char buf[40], int shard_rank)
 
 char *checkpoint_step_dir(const char *dir, int64_t step, const char *suffix)
 {
-    char name[64];
-    snprintf(name, sizeof(name), "step-%08lld%s", (long long)step, suffix);
-    return path_join(dir, name);
+    char name[RUN_STEP_TEXT];
+    return base_printf("%s/%s%s", dir, run_step_name(name, step), suffix);
 }
 
 static struct json *shape_of(const struct piece *p)

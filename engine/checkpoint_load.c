@@ -1,6 +1,5 @@
 /* Loading: agree on a step, see which files are sound where, bring the missing ones, read. */
 #include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +8,14 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "engine/checkpoint_files.h"
 #include "engine/comm.h"
 #include "engine/file_transfer.h"
 #include "engine/safetensors.h"
+#include "run/names.h"
 
 struct load {
     struct executor *x;
@@ -47,12 +48,11 @@ static int64_t newest_below(const char *dir, int64_t bound)
     DIR *d = opendir(dir);
     const struct dirent *entry;
     while (d && (entry = readdir(d))) {
-        char *end;
-        if (strncmp(entry->d_name, "step-", 5) != 0)
+        int64_t step = run_step_of(entry->d_name);
+        if (step < 0)
             continue;
-        int64_t step = strtoll(entry->d_name + 5, &end, 10);
-        char *manifest = base_printf("%s/%s/manifest.json", dir, entry->d_name);
-        if (*end == '\0' && step < bound && step > best && is_sound_manifest(manifest))
+        char *manifest = base_printf("%s/%s/" RUN_FILE_MANIFEST, dir, entry->d_name);
+        if (step < bound && step > best && is_sound_manifest(manifest))
             best = step;
         free(manifest);
     }
@@ -80,7 +80,7 @@ static enum rc largest(struct comm *c, int64_t mine, int64_t *out, int *owner, s
 
 static enum rc read_manifest(struct load *l, struct str *text, struct err *e)
 {
-    char *path = path_join(l->dir, "manifest.json");
+    char *path = path_join(l->dir, RUN_FILE_MANIFEST);
     enum rc rc = file_read(text, path, CKPT_MANIFEST_MAX, e);
     free(path);
     return rc;
@@ -178,19 +178,9 @@ static bool is_our_name(const char *name, int f)
 
 static bool hash_agrees(const char *path, const char *want)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    struct hash_stream *h = hash_stream_new();
-    char *buf = base_alloc(1 << 20), hex[HASH128_HEX];
-    ssize_t n;
-    while ((n = read(fd, buf, 1 << 20)) > 0)
-        hash_stream_add(h, buf, (size_t)n);
-    hash128_hex(hash_stream_end(h), hex);
-    hash_stream_free(h);
-    free(buf);
-    close(fd);
-    return n == 0 && strcmp(hex, want) == 0;
+    char hex[HASH128_HEX];
+    struct err ignored = ERR_INIT;
+    return hash128_file(path, hex, &ignored) == RC_OK && strcmp(hex, want) == 0;
 }
 
 static bool is_sound(const struct load *l, int f)

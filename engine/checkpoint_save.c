@@ -10,10 +10,12 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "engine/checkpoint_files.h"
 #include "engine/comm.h"
 #include "engine/file_transfer.h"
 #include "engine/safetensors.h"
+#include "run/names.h"
 
 struct save {
     struct executor *x;
@@ -123,7 +125,7 @@ static enum rc write_manifest(struct save *s, struct err *e)
     if (!checkpoint_is_host_first(s->x, s->o))
         return RC_OK;
     struct json *m = checkpoint_manifest(executor_schedule(s->x), s->info, s->files);
-    char *text = json_print(m, true), *path = path_join(s->tmp, "manifest.json");
+    char *text = json_print(m, true), *path = path_join(s->tmp, RUN_FILE_MANIFEST);
     enum rc rc = file_write(path, text, strlen(text), 0644, e);
     if (!rc)
         rc = dir_sync(s->tmp, e);
@@ -156,7 +158,7 @@ static void remove_old(const struct save *s)
     DIR *d = opendir(s->o->dir);
     const struct dirent *entry;
     while (d && (entry = readdir(d))) {
-        if (strncmp(entry->d_name, "step-", 5) != 0)
+        if (!str_starts(entry->d_name, RUN_STEP_PREFIX))
             continue;
         BASE_GROW(names, cap, n + 1);
         names[n++] = base_strdup(entry->d_name);

@@ -128,8 +128,7 @@ static void set_up_checkpoints(struct rank_run *r)
     r->host_of = base_calloc((size_t)ranks, sizeof(*r->host_of));
     for (int i = 0; i < ranks && !is_shared; i++)
         r->host_of[i] = (int)run_spec_host_of(spec, i);
-    r->checkpoint_dir =
-        path_join(is_shared ? spec->checkpoint.shared_path : r->setup.dir, RUN_DIR_CKPT);
+    r->checkpoint_dir = run_checkpoint_dir(spec, r->setup.dir);
     r->checkpoint = (struct checkpoint_options){.dir = r->checkpoint_dir,
         .host_of = r->host_of,
         .has_partner = spec->checkpoint.store == RUN_STORE_PARTNER,

@@ -1,7 +1,6 @@
 #include "launcher/fetch.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include "run/spec.h"
 
 enum { LIST_TIMEOUT_S = 120, MAX_FILES = 65536, MANIFEST_MAX_BYTES = 256 << 20 };
-static const char MANIFEST[] = "manifest.json";
 
 /* A file of a checkpoint on a node. */
 struct remote_file {
@@ -27,15 +25,27 @@ struct remote_file {
     size_t host; /* index in the fan */
 };
 
+/* A file to bring. */
+struct wanted {
+    char name[64], xxh128[HASH128_HEX]; /* "": nobody says */
+    int64_t bytes;
+    size_t tried; /* hosts that have it and were asked */
+    size_t host;  /* that is asked now */
+    bool is_good, was_begun;
+};
+
 struct fetching {
     struct client *c;
     struct fan *fan;
     char **folders; /* per host: where its checkpoints lie */
     struct remote_file *v;
     size_t count, cap;
-    char *part; /* local folder being filled */
+    const char *dir;
+    char *final, *part; /* local folder of the step, and as long as it is being filled */
     int64_t step;
-    size_t *queue; /* per host: index of its next file */
+    struct wanted *wanted;
+    size_t wanted_count;
+    size_t *queue; /* per host: index of its next wanted file */
     struct get *transfers;
     char **remote, **local; /* per host: paths of the file in transfer */
     struct fetch_progress progress;
@@ -103,69 +113,49 @@ static enum rc list_files(struct fetching *f, struct err *e)
     return rc;
 }
 
-static const struct remote_file *find(const struct fetching *f, int64_t step, const char *name)
-{
-    for (size_t i = 0; i < f->count; i++)
-        if (f->v[i].step == step && strcmp(f->v[i].name, name) == 0)
-            return &f->v[i];
-    return NULL;
-}
-
-static enum rc choose_step(struct fetching *f, int64_t wanted, struct err *e)
-{
-    f->step = -1;
-    for (size_t i = 0; i < f->count; i++)
-        if (strcmp(f->v[i].name, MANIFEST) == 0 && f->v[i].step > f->step &&
-            (wanted < 0 || f->v[i].step == wanted))
-            f->step = f->v[i].step;
-    if (f->step >= 0)
-        return RC_OK;
-    enum rc rc =
-        wanted < 0
-            ? err_set(e, RC_NOT_FOUND, "run %s has no checkpoint on its nodes", f->c->info.id)
-            : err_set(e, RC_NOT_FOUND, "run %s has no checkpoint of step %lld on its nodes",
-                  f->c->info.id, (long long)wanted);
-    for (size_t i = 0; i < f->fan->count; i++)
-        if (f->fan->v[i].err.code)
-            return err_set(e, RC_NODE,
-                "run %s has no checkpoint on the nodes that answer; host "
-                "'%s': %s",
-                f->c->info.id, f->fan->v[i].label, f->fan->v[i].err.msg);
-    return rc;
-}
-
-/* Keep the files of the step, each from the first node that has it. */
-static void keep_step(struct fetching *f)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < f->count; i++) {
-        bool is_known = f->v[i].step != f->step;
-        for (size_t k = 0; k < n && !is_known; k++)
-            is_known = strcmp(f->v[k].name, f->v[i].name) == 0;
-        if (!is_known)
-            f->v[n++] = f->v[i];
-    }
-    f->count = n;
-    for (size_t i = 0; i < n; i++)
-        f->progress.total_bytes += f->v[i].bytes;
-}
-
 /* --- transfer --- */
+
+/* The next host that has the file as it should be, behind those that were tried; false: none. */
+static bool assign(struct fetching *f, struct wanted *w)
+{
+    size_t seen = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const struct remote_file *v = &f->v[i];
+        if (v->step != f->step || v->bytes != w->bytes || strcmp(v->name, w->name) != 0)
+            continue;
+        if (seen++ < w->tried)
+            continue;
+        w->tried++;
+        if (f->fan->v[v->host].err.code)
+            continue;
+        w->host = v->host;
+        return true;
+    }
+    return false;
+}
+
+static char *local_path(const struct fetching *f, const struct wanted *w)
+{
+    return path_join(f->part, w->name);
+}
 
 /* Set up host i's next file; false when it has none left. */
 static bool next_file(struct fetching *f, size_t i)
 {
-    while (f->queue[i] < f->count && f->v[f->queue[i]].host != i)
-        f->queue[i]++;
-    if (f->queue[i] >= f->count)
+    size_t *q = &f->queue[i];
+    while (*q < f->wanted_count && (f->wanted[*q].host != i || f->wanted[*q].is_good))
+        ++*q;
+    if (*q >= f->wanted_count)
         return false;
-    const struct remote_file *file = &f->v[f->queue[i]];
+    struct wanted *w = &f->wanted[*q];
+    char step[RUN_STEP_TEXT];
     free(f->remote[i]);
     free(f->local[i]);
-    f->remote[i] = base_printf("%s/step-%08lld/%s", f->folders[i], (long long)f->step, file->name);
-    f->local[i] = path_join(f->part, file->name);
-    if (file_size(f->local[i]) > file->bytes)
+    f->remote[i] = base_printf("%s/%s/%s", f->folders[i], run_step_name(step, f->step), w->name);
+    f->local[i] = local_path(f, w);
+    if (file_size(f->local[i]) > w->bytes)
         unlink(f->local[i]); /* of another file than this one */
+    w->was_begun = file_size(f->local[i]) > 0;
     f->transfers[i] = (struct get){.remote = f->remote[i], .local = f->local[i]};
     return true;
 }
@@ -189,74 +179,208 @@ static enum progress step_get(void *ctx, size_t i, struct err *e)
     }
 }
 
-/* --- proof --- */
-
-static enum rc hash_file(const char *path, char out[HASH128_HEX], struct err *e)
+/* Is the file here as its manifest says? What is not is taken away, so that it comes anew. */
+static void check(struct fetching *f, struct wanted *w)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_sys(e, RC_NOT_FOUND, "cannot open '%s'", path);
-    struct hash_stream *h = hash_stream_new();
-    char *buf = base_alloc(1 << 20);
-    ssize_t n;
-    while ((n = read(fd, buf, 1 << 20)) > 0)
-        hash_stream_add(h, buf, (size_t)n);
-    enum rc rc = n < 0 ? err_sys(e, RC_IO, "cannot read '%s'", path) : RC_OK;
-    hash128_hex(hash_stream_end(h), out);
-    hash_stream_free(h);
-    free(buf);
-    close(fd);
-    return rc;
-}
-
-static enum rc verify_file(struct fetching *f, const struct json *entry, struct err *e)
-{
-    const char *name, *want;
-    int64_t bytes;
-    char got[HASH128_HEX];
-    enum rc rc = json_need_str(entry, "name", &name, e);
-    if (!rc)
-        rc = json_need_str(entry, "xxh128", &want, e);
-    if (!rc)
-        rc = json_need_int(entry, "bytes", 0, INT64_MAX, &bytes, e);
-    if (rc)
-        return err_in(e, "manifest");
-    if (!is_file_name(name))
-        return err_set(e, RC_INVALID, "the manifest names a file '%s'", name);
-    if (!find(f, f->step, name))
-        return err_set(e, RC_NODE,
-            "'%s' of step %lld is on no node that answers; the host that had it is lost", name,
-            (long long)f->step);
-    char *path = path_join(f->part, name);
-    rc = hash_file(path, got, e);
-    if (!rc && (file_size(path) != bytes || strcmp(got, want) != 0)) {
-        unlink(path); /* so that the next attempt brings it anew */
-        rc = err_set(e, RC_NODE, "'%s' did not arrive as its manifest says", name);
+    char got[HASH128_HEX], *path = local_path(f, w);
+    struct err ignored = ERR_INIT;
+    w->is_good = file_size(path) == w->bytes &&
+                 (!w->xxh128[0] ||
+                     (hash128_file(path, got, &ignored) == RC_OK && strcmp(got, w->xxh128) == 0));
+    bool was_whole = file_size(path) == w->bytes;
+    if (!w->is_good && was_whole) {
+        unlink(path);
+        if (w->was_begun) /* by an earlier call, perhaps from elsewhere: not this host's fault */
+            w->tried--;
     }
     free(path);
-    return rc;
 }
 
-static enum rc verify(struct fetching *f, struct err *e)
+static enum rc no_holder(const struct fetching *f, const struct wanted *w, struct err *e)
+{
+    if (!w->tried)
+        return err_set(e, RC_NODE,
+            "'%s' of step %lld is on no node that answers; the host that had it is lost", w->name,
+            (long long)f->step);
+    return err_set(e, RC_NODE,
+        "'%s' of step %lld did not arrive as its manifest says from any node that has it", w->name,
+        (long long)f->step);
+}
+
+/* Bring all that is wanted; what a host fails to give is asked of the next one. */
+static enum rc bring_wanted(struct fetching *f, struct err *e)
+{
+    for (;;) {
+        size_t open = 0;
+        for (size_t i = 0; i < f->wanted_count; i++) {
+            struct wanted *w = &f->wanted[i];
+            if (!w->is_good && !assign(f, w))
+                return no_holder(f, w, e);
+            open += !w->is_good;
+        }
+        if (!open)
+            return RC_OK;
+        struct err why = ERR_INIT;
+        memset(f->queue, 0, f->fan->count * sizeof(*f->queue));
+        memset(f->transfers, 0, f->fan->count * sizeof(*f->transfers));
+        if (fan_run(f->fan, "bringing files", step_get, f, 0, &why) == RC_INTERRUPTED) {
+            *e = why;
+            return RC_INTERRUPTED;
+        }
+        for (size_t i = 0; i < f->wanted_count; i++)
+            if (!f->wanted[i].is_good)
+                check(f, &f->wanted[i]);
+    }
+}
+
+/* --- which step --- */
+
+static void forget_wanted(struct fetching *f)
+{
+    free(f->wanted);
+    f->wanted = NULL;
+    f->wanted_count = 0;
+}
+
+static enum rc want_file(struct fetching *f, const struct json *entry, struct err *e)
+{
+    const char *name, *hash;
+    struct wanted w = {0};
+    enum rc rc = json_need_str(entry, "name", &name, e);
+    if (!rc)
+        rc = json_need_str(entry, "xxh128", &hash, e);
+    if (!rc)
+        rc = json_need_int(entry, "bytes", 0, INT64_MAX, &w.bytes, e);
+    if (rc)
+        return err_in(e, "manifest of step %lld", (long long)f->step);
+    if (!is_file_name(name) || strlen(hash) != HASH128_HEX - 1)
+        return err_set(e, RC_INVALID, "the manifest names a file '%s'", name);
+    str_copy(w.name, sizeof(w.name), name);
+    str_copy(w.xxh128, sizeof(w.xxh128), hash);
+    struct wanted probe = w;
+    if (!assign(f, &probe))
+        return no_holder(f, &w, e);
+    f->wanted[f->wanted_count++] = w;
+    return RC_OK;
+}
+
+static enum rc want_all(struct fetching *f, struct err *e)
 {
     struct json *manifest = NULL;
     const struct json *files;
-    char *path = path_join(f->part, MANIFEST);
+    char *path = path_join(f->part, RUN_FILE_MANIFEST);
     enum rc rc = json_read(&manifest, path, MANIFEST_MAX_BYTES, e);
     if (!rc)
         rc = json_need_arr(manifest, "files", &files, e);
-    for (size_t i = 0; !rc && i < json_len(files); i++)
-        rc = verify_file(f, json_at(files, i), e);
+    forget_wanted(f);
+    if (!rc) {
+        f->wanted = base_calloc(json_len(files) + 1, sizeof(*f->wanted));
+        for (size_t i = 0; !rc && i < json_len(files); i++)
+            rc = want_file(f, json_at(files, i), e);
+    }
+    f->progress = (struct fetch_progress){0};
+    for (size_t i = 0; i < f->wanted_count; i++)
+        f->progress.total_bytes += f->wanted[i].bytes;
     json_free(manifest);
     free(path);
     return rc;
 }
 
-static enum rc publish(struct fetching *f, const char *final, struct err *e)
+/* Bring one host's manifest of the step; RC_OK when all that it lists is on hosts that answer. */
+static enum rc try_manifest(struct fetching *f, const struct remote_file *file, struct err *e)
+{
+    char *path = path_join(f->part, RUN_FILE_MANIFEST);
+    unlink(path);
+    forget_wanted(f);
+    f->wanted = base_calloc(1, sizeof(*f->wanted));
+    f->wanted_count = 1;
+    f->wanted[0] = (struct wanted){.bytes = file->bytes};
+    str_copy(f->wanted[0].name, sizeof(f->wanted[0].name), RUN_FILE_MANIFEST);
+    enum rc rc = dir_make(f->part, 0700, e);
+    if (!rc)
+        rc = bring_wanted(f, e);
+    if (!rc)
+        rc = want_all(f, e);
+    if (rc) {
+        unlink(path);
+        rmdir(f->part); /* stays when an earlier call has brought something */
+    }
+    free(path);
+    return rc;
+}
+
+static void set_step(struct fetching *f, int64_t step)
+{
+    char name[RUN_STEP_TEXT];
+    f->step = step;
+    free(f->final);
+    free(f->part);
+    f->final = path_join(f->dir, run_step_name(name, step));
+    f->part = base_printf("%s.part", f->final);
+}
+
+/* Any host's manifest of a step that is complete, or a copy of it that was brought before. */
+static enum rc try_step(struct fetching *f, int64_t step, struct err *e)
+{
+    struct err later = ERR_INIT;
+    enum rc rc = RC_NOT_FOUND;
+    set_step(f, step);
+    if (file_exists(f->final))
+        return RC_OK;
+    for (size_t i = 0; i < f->count && rc && rc != RC_INTERRUPTED; i++)
+        if (f->v[i].step == step && strcmp(f->v[i].name, RUN_FILE_MANIFEST) == 0)
+            rc = try_manifest(f, &f->v[i], e->code ? &later : e);
+    if (!rc)
+        *e = (struct err)ERR_INIT;
+    return rc;
+}
+
+/* The newest step below bound of which some host has a manifest; -1: none. */
+static int64_t newest_below(const struct fetching *f, int64_t bound)
+{
+    int64_t best = -1;
+    for (size_t i = 0; i < f->count; i++)
+        if (f->v[i].step > best && f->v[i].step < bound &&
+            strcmp(f->v[i].name, RUN_FILE_MANIFEST) == 0)
+            best = f->v[i].step;
+    return best;
+}
+
+static enum rc no_checkpoint(const struct fetching *f, int64_t wanted, struct err *e)
+{
+    for (size_t i = 0; i < f->fan->count; i++)
+        if (f->fan->v[i].err.code)
+            return err_set(e, RC_NODE,
+                "run %s has no checkpoint on the nodes that answer; host '%s': %s", f->c->info.id,
+                f->fan->v[i].label, f->fan->v[i].err.msg);
+    if (wanted < 0)
+        return err_set(e, RC_NOT_FOUND, "run %s has no checkpoint on its nodes", f->c->info.id);
+    return err_set(e, RC_NOT_FOUND, "run %s has no checkpoint of step %lld on its nodes",
+        f->c->info.id, (long long)wanted);
+}
+
+/* The step that was asked for, or the newest one that is whole. The newest one's lack is told when
+ * there is none. */
+static enum rc choose_step(struct fetching *f, int64_t wanted, struct err *e)
+{
+    int64_t step = newest_below(f, wanted < 0 ? INT64_MAX : wanted + 1);
+    if (step < 0 || (wanted >= 0 && step != wanted))
+        return no_checkpoint(f, wanted, e);
+    enum rc rc = try_step(f, step, e);
+    while (rc && rc != RC_INTERRUPTED && wanted < 0 && (step = newest_below(f, step)) >= 0) {
+        struct err later = ERR_INIT;
+        rc = try_step(f, step, &later);
+        if (!rc || rc == RC_INTERRUPTED)
+            *e = later;
+    }
+    return rc ? e->code : RC_OK;
+}
+
+static enum rc publish(struct fetching *f, struct err *e)
 {
     enum rc rc = dir_sync(f->part, e);
-    if (!rc && rename(f->part, final) != 0)
-        rc = err_sys(e, RC_IO, "cannot rename '%s' to '%s'", f->part, final);
+    if (!rc && rename(f->part, f->final) != 0)
+        rc = err_sys(e, RC_IO, "cannot rename '%s' to '%s'", f->part, f->final);
     return rc;
 }
 
@@ -266,31 +390,10 @@ static char *checkpoint_folder(const struct client *c, const char *node_dir)
     struct err ignored;
     char *folder = NULL;
     if (c->info.spec && !run_spec_from_json(&spec, c->info.spec, &ignored)) {
-        if (spec.checkpoint.store == RUN_STORE_SHARED)
-            folder = path_join(spec.checkpoint.shared_path, RUN_DIR_CKPT);
+        folder = run_checkpoint_dir(&spec, node_dir);
         run_spec_release(&spec);
     }
     return folder ? folder : path_join(node_dir, RUN_DIR_CKPT);
-}
-
-static enum rc bring(struct fetching *f, const char *dir, struct err *e)
-{
-    char *final = base_printf("%s/step-%08lld", dir, (long long)f->step);
-    f->part = base_printf("%s.part", final);
-    enum rc rc = RC_OK;
-    if (file_exists(final))
-        goto out; /* brought and verified before */
-    keep_step(f);
-    rc = dir_make(f->part, 0700, e);
-    if (!rc)
-        rc = fan_run(f->fan, "bringing files", step_get, f, 0, e);
-    if (!rc)
-        rc = verify(f, e);
-    if (!rc)
-        rc = publish(f, final, e);
-out:
-    free(final);
-    return rc;
 }
 
 enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_t *got_step,
@@ -300,7 +403,7 @@ enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_
     enum rc rc = client_connect_all(c, &w, e);
     if (rc)
         return rc;
-    struct fetching f = {.c = c, .fan = w.fan, .tick = tick, .ctx = ctx};
+    struct fetching f = {.c = c, .fan = w.fan, .dir = dir, .step = -1, .tick = tick, .ctx = ctx};
     size_t n = f.fan->count;
     f.folders = base_calloc(n, sizeof(*f.folders));
     f.queue = base_calloc(n, sizeof(*f.queue));
@@ -312,8 +415,11 @@ enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_
     rc = list_files(&f, e);
     if (!rc)
         rc = choose_step(&f, step, e);
-    if (!rc)
-        rc = bring(&f, dir, e);
+    if (!rc && !file_exists(f.final)) {
+        rc = bring_wanted(&f, e);
+        if (!rc)
+            rc = publish(&f, e);
+    }
     *got_step = f.step;
     for (size_t i = 0; i < n; i++) {
         free(f.folders[i]);
@@ -326,6 +432,8 @@ enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_
     free(f.remote);
     free(f.local);
     free(f.part);
+    free(f.final);
+    free(f.wanted);
     free(f.v);
     return rc;
 }

@@ -7,12 +7,14 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "launcher/launch_private.h"
 #include "launcher/reach.h"
+#include "launcher/script.h"
 #include "launcher/talk.h"
 
 enum { SHORT_TIMEOUT_S = 60, GONE_WAIT_S = 10 };
@@ -215,6 +217,70 @@ static enum rc stage_all(struct launch *l, struct err *e)
         rc = try_engine(l, e);
     if (!rc && l->data_local)
         rc = stage_data(l, e);
+    return rc;
+}
+
+/* --- shared store --- */
+
+/* Run text on hosts from .. to - 1; *missing: the first that did not answer seen=yes, else to. */
+static enum rc probe_store(
+    struct launch *l, size_t from, size_t to, const char *text, size_t *missing, struct err *e)
+{
+    struct script *s = scripts_new(l->hosts.count);
+    char *dir = run_shared_dir(l->spec.checkpoint.shared_path, l->info.id);
+    for (size_t i = from; i < to; i++) {
+        script_set(&s[i].text, "dir", dir);
+        str_add(&s[i].text, text);
+    }
+    enum rc rc = scripts_run(fan_of(l), "looking at the shared store", s, SHORT_TIMEOUT_S, e);
+    *missing = to;
+    for (size_t i = to; i-- > from;) {
+        char *seen = script_value(&s[i].out, "seen");
+        if (!seen)
+            *missing = i;
+        free(seen);
+    }
+    scripts_free(s, l->hosts.count);
+    free(dir);
+    return rc;
+}
+
+/* A path that is another folder on each host would be found out by the first resume: the first host
+ * writes there, the others must see it. Network file systems may lag, so they look for a while. */
+static enum rc check_store(struct launch *l, struct err *e)
+{
+    unsigned char bytes[8];
+    char nonce[2 * sizeof(bytes) + 1];
+    const char *path = l->spec.checkpoint.shared_path;
+    size_t missing, count = l->hosts.count;
+    if (l->spec.checkpoint.store != RUN_STORE_SHARED)
+        return RC_OK;
+    enum rc rc = hash_random(bytes, sizeof(bytes), e);
+    if (rc)
+        return rc;
+    hash_hex(bytes, sizeof(bytes), nonce);
+    say(l, true, "checking that '%s' is the same folder everywhere", path);
+    char *write =
+        base_printf("mkdir -p \"$dir\" && echo %s >\"$dir/.probe\" && echo seen=yes\n", nonce);
+    char *read = base_printf("for try in 1 2 3 4 5; do\n"
+                             "  grep -qx %s \"$dir/.probe\" 2>/dev/null && echo seen=yes && break\n"
+                             "  sleep 1\ndone\n",
+        nonce);
+    rc = probe_store(l, 0, 1, write, &missing, e);
+    if (!rc && missing == 0)
+        rc = err_set(e, RC_NODE, "host '%s': the store '%s' cannot be written", l->names[0], path);
+    if (!rc)
+        rc = probe_store(l, 1, count, read, &missing, e);
+    if (!rc && missing < count)
+        rc = err_set(e, RC_NODE,
+            "host '%s' does not see in '%s' what host '%s' writes there; --store shared:PATH needs "
+            "one folder that all hosts have in common",
+            l->names[missing], path, l->names[0]);
+    if (!rc || rc == RC_NODE)
+        probe_store(l, 0, 1, "rm -f \"$dir/.probe\"; rmdir \"$dir\" 2>/dev/null\n", &missing,
+            &(struct err)ERR_INIT);
+    free(write);
+    free(read);
     return rc;
 }
 
@@ -426,6 +492,8 @@ static enum rc go(struct launch *l, struct err *e)
         rc = check_hosts(l, e);
     if (!rc)
         rc = run_dir_save(&l->info, e);
+    if (!rc)
+        rc = check_store(l, e);
     if (!rc)
         rc = stage_all(l, e);
     if (!rc)

@@ -1,5 +1,7 @@
 #include "run/names.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -46,6 +48,28 @@ char *run_engine_dir(const char *workdir, const char *hash)
 char *run_data_dir(const char *workdir, const char *hash)
 {
     return base_printf("%s/data/%s", workdir, hash);
+}
+
+char *run_shared_dir(const char *shared, const char *id)
+{
+    return base_printf("%s/berth-%s", shared, id);
+}
+
+char *run_step_name(char out[RUN_STEP_TEXT], int64_t step)
+{
+    snprintf(out, RUN_STEP_TEXT, RUN_STEP_PREFIX "%08lld", (long long)step);
+    return out;
+}
+
+int64_t run_step_of(const char *name)
+{
+    char *end;
+    size_t n = strlen(RUN_STEP_PREFIX);
+    if (strncmp(name, RUN_STEP_PREFIX, n) != 0 || name[n] < '0' || name[n] > '9')
+        return -1;
+    errno = 0;
+    long long step = strtoll(name + n, &end, 10);
+    return *end || errno ? -1 : step;
 }
 
 char *run_rank_log(const char *dir, int64_t rank)

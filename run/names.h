@@ -5,6 +5,7 @@
  *   node side   WORKDIR/engine/HASH/berth-engine      WORKDIR/data/HASH/NAME
  *               WORKDIR/runs/ID/node-K/   spec.json agent.pid agent.sock state.json events.jsonl
  *                                         rank-N.log metrics.jsonl ckpt/
+ *   checkpoints   CKPT/step-00000100/   manifest.json and the files it lists
  *
  * K is the node number of the host in the run, so that hosts that share a home do not collide. */
 #ifndef RUN_NAMES_H
@@ -43,10 +44,19 @@ char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char rand
 /* Exactly that form; anything else could name a path outside the folder of runs. */
 bool run_id_is_valid(const char *id);
 
+/* A checkpoint: its folder's name, and the file without which it is none. */
+#define RUN_STEP_PREFIX   "step-"
+#define RUN_FILE_MANIFEST "manifest.json"
+enum { RUN_STEP_TEXT = 32 };
+char *run_step_name(char out[RUN_STEP_TEXT], int64_t step); /* "step-00000100" */
+/* The step of such a name; -1 for any other. */
+int64_t run_step_of(const char *name);
+
 /* Paths; the caller frees them. */
 char *run_node_dir(const char *workdir, const char *id, int64_t node); /* WORKDIR/runs/ID/node-K */
 char *run_engine_dir(const char *workdir, const char *hash);           /* WORKDIR/engine/HASH */
 char *run_data_dir(const char *workdir, const char *hash);             /* WORKDIR/data/HASH */
+char *run_shared_dir(const char *shared, const char *id);              /* SHARED/berth-ID */
 char *run_rank_log(const char *dir, int64_t rank);                     /* DIR/rank-N.log */
 char *run_user_dir(const char *id);                                    /* $STATE/runs/ID */
 

@@ -76,6 +76,16 @@ size_t run_spec_host_of(const struct run_spec *s, int64_t rank)
     return i;
 }
 
+char *run_checkpoint_dir(const struct run_spec *s, const char *node_dir)
+{
+    if (s->checkpoint.store != RUN_STORE_SHARED)
+        return path_join(node_dir, RUN_DIR_CKPT);
+    char *mine = run_shared_dir(s->checkpoint.shared_path, s->id);
+    char *dir = path_join(mine, RUN_DIR_CKPT);
+    free(mine);
+    return dir;
+}
+
 static const char *const store_names[] = {"local", "local+partner", "shared"};
 
 const char *run_store_name(enum run_store store)

@@ -96,6 +96,9 @@ int64_t run_spec_ranks(const struct run_spec *s);
 /* Index in hosts of the host a rank lives on; rank must be below run_spec_ranks. */
 size_t run_spec_host_of(const struct run_spec *s, int64_t rank);
 
+/* Where the checkpoints of this run lie on a node with run folder node_dir; the caller frees it. */
+char *run_checkpoint_dir(const struct run_spec *s, const char *node_dir);
+
 const char *run_store_name(enum run_store store);
 /* "local", "local+partner", "shared:PATH"; sets store and shared_path. */
 enum rc run_store_parse(struct run_checkpoint *out, const char *text, struct err *e);

@@ -248,6 +248,68 @@ a_resumed_run_stays_the_same_training() {
     nothing_left
 }
 
+fetch_takes_what_is_whole_from_whoever_has_it() {
+    shorter "$tmp/plan2.json" 4 >"$tmp/short.json"
+    exits 0 "$berth" launch "$tmp/short.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt" --checkpoint-steps 2 --json
+    run=$(jq -r .id "$tmp/out")
+    local new=ckpt/step-00000004 old=ckpt/step-00000002 part
+    part=$(jq -r '.files[-1].name' "$(node_dir a 0)/$new/manifest.json")
+    cp "$(node_dir a 0)/$new/$part" "$tmp/whole"
+    # damaged on the first host that lists it, the other has it whole
+    printf X | dd of="$(node_dir a 0)/$new/$part" bs=1 seek=5000 conv=notrunc 2>/dev/null
+    exits 0 "$berth" fetch "$run" "$tmp/first"
+    cmp "$tmp/first/step-00000004/$part" "$tmp/whole"
+    # on no host: the newest step that is complete; asked for, its lack is named
+    rm "$(node_dir a 0)/$new/$part" "$(node_dir b 1)/$new/$part"
+    exits 0 "$berth" fetch "$run" "$tmp/second" --json
+    [ "$(jq .step "$tmp/out")" = 2 ]
+    cmp "$tmp/second/step-00000002/$part" "$(node_dir b 1)/$old/$part"
+    [ "$(ls "$tmp/second" | grep -c step)" = 1 ]
+    exits 6 "$berth" fetch "$run" "$tmp/third" --checkpoint 4
+    says "'$part' of step 4 is on no node that answers" "$tmp/err"
+    # damaged everywhere is said, not delivered
+    for f in "$(node_dir a 0)/$old/$part" "$(node_dir b 1)/$old/$part"; do
+        printf X | dd of="$f" bs=1 seek=5000 conv=notrunc 2>/dev/null
+    done
+    exits 6 "$berth" fetch "$run" "$tmp/fourth" --checkpoint 2
+    says "did not arrive as its manifest says from any node" "$tmp/err"
+    [ ! -e "$tmp/fourth/step-00000002" ]
+}
+
+runs_do_not_mix_in_a_shared_store() {
+    shorter "$tmp/plan2.json" 4 >"$tmp/short.json"
+    mkdir "$tmp/shared"
+    for n in 1 2; do
+        exits 0 "$berth" launch "$tmp/short.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+            --data "local:$tmp/text.txt" --store "shared:$tmp/shared" --json
+        run=$(jq -r .id "$tmp/out")
+        [ -s "$tmp/shared/berth-$run/ckpt/step-00000004/manifest.json" ]
+        [ ! -e "$tmp/shared/berth-$run/.probe" ]
+    done
+    [ "$(ls "$tmp/shared" | wc -l)" = 2 ] && [ ! -e "$tmp/shared/ckpt" ]
+    exits 0 "$berth" fetch "$run" "$tmp/from-shared"
+    [ -s "$tmp/from-shared/step-00000004/manifest.json" ]
+    # clean takes the run's own part and no other
+    exits 0 "$berth" clean "$run" -y
+    [ ! -e "$tmp/shared/berth-$run" ] && [ "$(ls "$tmp/shared" | wc -l)" = 1 ]
+}
+
+a_store_that_is_not_shared_is_refused() {
+    unshare -rm true 2>/dev/null || {
+        echo "no mount namespaces here"
+        return 0
+    }
+    mkdir -p "$tmp/apart"
+    sshd_start alone "ForceCommand unshare -rm sh -c 'mount -t tmpfs none $tmp/apart && eval \"\$SSH_ORIGINAL_COMMAND\"'"
+    exits 6 "$berth" launch "$tmp/plan2.json" --hosts <(sshd_hosts a alone) "${sshd_connect[@]}" \
+        --data "local:$tmp/data.txt" --store "shared:$tmp/apart"
+    sshd_stop alone
+    says "host '127.0.0.1:$(cat "$sshd_dir/alone/port")' does not see in '$tmp/apart'" "$tmp/err"
+    [ -z "$(ls -A "$tmp/apart")" ]
+    nothing_left
+}
+
 clean_finds_the_nodes_of_earlier_attempts() {
     launch_fake FAKE_STEPS=100000
     until_true 10 steps_done 3
@@ -293,5 +355,6 @@ e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with
     work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
     what_a_run_costs_goes_on_with_its_attempts owned_nodes_cost_nothing_which_is_a_number \
     a_resumed_run_stays_the_same_training \
-    clean_finds_the_nodes_of_earlier_attempts clean_leaves_no_file_on_the_nodes
+    fetch_takes_what_is_whole_from_whoever_has_it runs_do_not_mix_in_a_shared_store \
+    a_store_that_is_not_shared_is_refused clean_finds_the_nodes_of_earlier_attempts clean_leaves_no_file_on_the_nodes
 tap_done

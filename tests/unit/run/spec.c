@@ -132,6 +132,36 @@ static void run_ids_have_one_form(void **state)
         assert_false(run_id_is_valid(bad[i]));
 }
 
+static void a_step_is_read_from_its_own_name_only(void **state)
+{
+    (void)state;
+    char name[RUN_STEP_TEXT];
+    assert_string_equal(run_step_name(name, 100), "step-00000100");
+    assert_string_equal(run_step_name(name, 1234567890), "step-1234567890");
+    assert_int_equal(run_step_of("step-00000100"), 100);
+    assert_int_equal(run_step_of("step-00000100.tmp"), -1);
+    assert_int_equal(run_step_of("step--0000100"), -1);
+    assert_int_equal(run_step_of("step-"), -1);
+    assert_int_equal(run_step_of("step-99999999999999999999"), -1);
+    assert_int_equal(run_step_of("ckpt-00000100"), -1);
+}
+
+static void runs_have_folders_of_their_own_in_a_shared_store(void **state)
+{
+    (void)state;
+    struct run_spec s;
+    struct err e = ERR_INIT;
+    assert_int_equal(parse(text, &s, &e), RC_OK);
+    char *dir = run_checkpoint_dir(&s, "/node");
+    assert_string_equal(dir, "/mnt/x/berth-20261130-083000-abcd/ckpt");
+    free(dir);
+    s.checkpoint.store = RUN_STORE_LOCAL;
+    dir = run_checkpoint_dir(&s, "/node");
+    assert_string_equal(dir, "/node/ckpt");
+    free(dir);
+    run_spec_release(&s);
+}
+
 int test_spec(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +169,8 @@ int test_spec(void)
         cmocka_unit_test(writing_and_reading_again_keeps_the_document),
         cmocka_unit_test(refuses_what_does_not_hold_together),
         cmocka_unit_test(run_ids_have_one_form),
+        cmocka_unit_test(a_step_is_read_from_its_own_name_only),
+        cmocka_unit_test(runs_have_folders_of_their_own_in_a_shared_store),
     };
     return cmocka_run_group_tests_name("run/spec", tests, NULL, NULL);
 }
