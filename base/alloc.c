@@ -73,12 +73,3 @@ bool base_mul(uint64_t a, uint64_t b, uint64_t *out)
     *out = r;
     return true;
 }
-
-bool base_add(uint64_t a, uint64_t b, uint64_t *out)
-{
-    uint64_t r;
-    if (__builtin_add_overflow(a, b, &r))
-        return false;
-    *out = r;
-    return true;
-}

@@ -17,9 +17,8 @@ char *base_strndup(const char *s, size_t n) __attribute__((malloc, returns_nonnu
 char *base_printf(const char *fmt, ...)
     __attribute__((malloc, returns_nonnull, format(printf, 1, 2)));
 
-/* *out = a * b (or a + b); false on overflow, *out untouched. */
+/* *out = a * b; false on overflow, *out untouched. */
 bool base_mul(uint64_t a, uint64_t b, uint64_t *out);
-bool base_add(uint64_t a, uint64_t b, uint64_t *out);
 
 /* Grow an array so that it holds at least need elements (doubling). */
 #define BASE_GROW(array, cap, need)                                                                \

@@ -310,11 +310,6 @@ void json_push_str(struct json *arr, const char *s)
     json_array_append_new(jt(arr), string_value(s));
 }
 
-void json_push_num(struct json *arr, double x)
-{
-    json_array_append_new(jt(arr), number_value(x));
-}
-
 void json_push_int(struct json *arr, int64_t x)
 {
     json_array_append_new(jt(arr), json_integer(x));

@@ -73,7 +73,6 @@ void json_add_null(struct json *obj, const char *key);
 /* Append to an array; json_push takes v. */
 void json_push(struct json *arr, struct json *v);
 void json_push_str(struct json *arr, const char *s);
-void json_push_num(struct json *arr, double x);
 void json_push_int(struct json *arr, int64_t x);
 struct json *json_clone(const struct json *v);
 /* Move the members of other (an object; taken) into obj. */

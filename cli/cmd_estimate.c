@@ -259,7 +259,7 @@ static void print_json(const struct question *q, struct out *out)
     json_add(doc, "model", model_to_json(&q->model));
     json_add_int(doc, "parameters", model_params(&q->model));
     json_add(doc, "strategy", strategy_to_json(&q->strategy));
-    json_add_members(doc, estimate_to_json(&q->answer, &q->strategy, &q->machine));
+    json_add_members(doc, estimate_to_json(&q->answer, &q->machine));
     out_json(out, doc);
 }
 

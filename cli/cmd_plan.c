@@ -185,7 +185,7 @@ static enum rc print_text(
     if (rc || out_is_plain(out))
         return rc;
     out_printf(out, "\n");
-    explain_winner(&s, p->search, &p->job, p->offers);
+    explain_winner(&s, p->search, p->offers);
     out_lines(out, str_text(&s));
     print_pareto(p, out);
     str_reset(&s);

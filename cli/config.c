@@ -17,7 +17,7 @@ struct entry {
 };
 
 struct config {
-    struct config_file files[CONFIG_FILES];
+    enum origin origins[CONFIG_FILES];
     char *paths[CONFIG_FILES];
     struct entry *entries; /* nearest file first */
     size_t n, cap;
@@ -63,7 +63,6 @@ static enum rc load_file(struct config *c, int file, struct err *e)
     const char *path = c->paths[file];
     if (!file_exists(path))
         return RC_OK;
-    c->files[file].is_present = true;
     struct json *root;
     enum rc rc = err_input(e, json_read(&root, path, CONFIG_MAX_BYTES, e));
     if (rc)
@@ -90,7 +89,7 @@ enum rc config_load(struct config **out, struct err *e)
     free(user);
     enum rc rc = RC_OK;
     for (int i = 0; i < CONFIG_FILES && !rc; i++) {
-        c->files[i] = (struct config_file){c->paths[i], ORIGINS[i], false};
+        c->origins[i] = ORIGINS[i];
         rc = load_file(c, i, e);
     }
     *out = rc ? NULL : c;
@@ -123,18 +122,10 @@ bool config_find(const struct config *c, const char *key, struct config_value *o
         if (strcmp(it->key, key) != 0)
             continue;
         *out = (struct config_value){
-            (const char *const *)it->texts, it->n, c->files[it->file].origin, c->paths[it->file]};
+            (const char *const *)it->texts, it->n, c->origins[it->file], c->paths[it->file]};
         return true;
     }
     return false;
-}
-
-bool config_file_at(const struct config *c, size_t i, struct config_file *out)
-{
-    if (i >= CONFIG_FILES)
-        return false;
-    *out = c->files[i];
-    return true;
 }
 
 bool config_key_at(const struct config *c, size_t i, const char **key, const char **path)

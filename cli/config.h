@@ -30,13 +30,6 @@ struct config_value {
 /* Nearest file that has the key; false when none has. */
 bool config_find(const struct config *c, const char *key, struct config_value *out);
 
-/* The i-th file with its origin and whether it is there; false behind the end. */
-struct config_file {
-    const char *path;
-    enum origin origin;
-    bool is_present;
-};
-bool config_file_at(const struct config *c, size_t i, struct config_file *out);
 /* The i-th key of all files together, nearest first; false behind the end. */
 bool config_key_at(const struct config *c, size_t i, const char **key, const char **path);
 

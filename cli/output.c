@@ -179,14 +179,6 @@ void out_text(struct out *o, const char *text)
     free(safe);
 }
 
-void out_styled(struct out *o, enum style style, const char *text)
-{
-    bool is_on = o->has_colour && style != STYLE_NONE;
-    out_printf(o, "%s", is_on ? style_code(style) : "");
-    out_text(o, text);
-    out_printf(o, "%s", is_on ? "\x1b[0m" : "");
-}
-
 static int terminal_width(void)
 {
     struct winsize w;

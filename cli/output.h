@@ -38,8 +38,6 @@ void out_text(struct out *o, const char *text);
 void out_lines(struct out *o, const char *text);
 /* Raw bytes, for files asked for on stdout. */
 void out_bytes(struct out *o, const void *data, size_t len);
-/* Text in a style when stdout takes colour. */
-void out_styled(struct out *o, enum style style, const char *text);
 /* Print a table and free it: aligned for people, tab-separated under --plain. */
 void out_table(struct out *o, struct table *t, const struct args *args);
 /* Pass on what was printed so far. */

@@ -422,11 +422,6 @@ void ranks_repeat(struct ranks *r)
         emit(r, NULL, event_new("empty"));
 }
 
-bool ranks_is_started(const struct ranks *r)
-{
-    return r->is_started;
-}
-
 bool ranks_is_empty(const struct ranks *r)
 {
     return !r->is_started || r->is_empty_told;

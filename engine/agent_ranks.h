@@ -47,7 +47,6 @@ void ranks_reap(struct ranks *r, double now_s);
 /* Act on what is due; returns seconds until the next thing is due (at most 1). */
 double ranks_tick(struct ranks *r, double now_s);
 
-bool ranks_is_started(const struct ranks *r);
 /* Nothing was started, or all of it is gone. */
 bool ranks_is_empty(const struct ranks *r);
 /* [{"rank","pid","state","exit_code","signal"}] for state.json. */

@@ -348,25 +348,6 @@ enum rc client_stop(struct client *c, double grace_s, struct str *report, struct
     return note_gone(c, e);
 }
 
-enum rc client_checkpoint(struct client *c, struct err *e)
-{
-    enum rc rc = client_connect(c, e);
-    if (rc)
-        return rc;
-    struct fan *fan = session_fan(c->session);
-    struct json **answers = base_calloc(fan->count, sizeof(*answers));
-    struct json **requests = base_calloc(fan->count, sizeof(*requests));
-    requests[0] = request_of("checkpoint");
-    rc = talk_ask(fan, c->nodes, "asking for a checkpoint", requests, answers, ASK_TIMEOUT_S, e);
-    if (!rc && !answers[0])
-        rc = fan_first_error(fan, e);
-    json_free(requests[0]);
-    json_free(answers[0]);
-    free(answers);
-    free(requests);
-    return rc;
-}
-
 /* --- cleaning --- */
 
 enum rc client_clean(struct client *c, struct err *e)

@@ -55,9 +55,6 @@ enum rc client_follow(struct client *c, const struct client_follow *f, struct er
  * hosts that could not be asked, with the command to run there. RC_NODE when there are any. */
 enum rc client_stop(struct client *c, double grace_s, struct str *report, struct err *e);
 
-/* Ask for a checkpoint now. */
-enum rc client_checkpoint(struct client *c, struct err *e);
-
 /* Remove the node side of a run that is over. RC_NODE when a host could not be reached. */
 enum rc client_clean(struct client *c, struct err *e);
 

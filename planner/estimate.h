@@ -79,7 +79,6 @@ double estimate_model_flops(const struct model *m, int64_t seq);
 const char *estimate_flops_definition(void);
 
 /* Sections memory, host, disk, step, checkpoint and basis of estimate/1. Caller frees. */
-struct json *estimate_to_json(
-    const struct estimate *x, const struct strategy *s, const struct machine *machine);
+struct json *estimate_to_json(const struct estimate *x, const struct machine *machine);
 
 #endif

@@ -129,13 +129,11 @@ static void add_bill(struct str *out, const struct bill *b)
             units_usd(m[1], b->total_micro_usd[1]), units_usd(m[2], b->total_micro_usd[2]));
 }
 
-void explain_winner(
-    struct str *out, const struct search *s, const struct job *j, const struct offers *offers)
+void explain_winner(struct str *out, const struct search *s, const struct offers *offers)
 {
     const struct plan *p = &s->plans[0];
     const struct offer *o = offers_at(offers, p->offer);
     char text[SEARCH_TEXT];
-    (void)j;
     str_addf(out, "Plan 1: %s %s, %lld node%s, %s\n", o->provider, o->id, (long long)p->nodes,
         p->nodes == 1 ? "" : "s", hardware_text(&p->hw, text));
     str_addf(out, "  %s\n", explain_strategy(&p->strategy, text));

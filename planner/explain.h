@@ -13,8 +13,7 @@ struct str;
 /* "zero3/16 mb 4 x 8, full recompute, optimizer offloaded": a strategy in one line. */
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT]);
 /* The chosen plan of a search in a few lines: how fast, how full, what it costs and why. */
-void explain_winner(
-    struct str *out, const struct search *s, const struct job *j, const struct offers *offers);
+void explain_winner(struct str *out, const struct search *s, const struct offers *offers);
 /* What was rejected, at most max lines, and how much was searched. */
 void explain_rejected(struct str *out, const struct search *s, size_t max);
 /* Everything about a plan file: inputs, memory by name, a step by lane, what other ways of sharding

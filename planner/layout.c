@@ -61,7 +61,7 @@ static void insert_by_offset(struct buffer **placed, size_t n, struct buffer *b)
 }
 
 /* Greedy by size: packs the periodic shapes here to within a few per cent of the live peak
- * (tests/unit/planner/layout.c holds it to that). */
+ * (tests/unit/planner/schedule.c holds it to that). */
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
 {
     struct buffer **todo = base_alloc(sizeof(*todo) * (size_t)(s->n_buffers + 1));

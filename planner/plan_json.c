@@ -122,11 +122,9 @@ static struct json *basis_json(const struct estimate *x, const struct machine *m
     return v;
 }
 
-struct json *estimate_to_json(
-    const struct estimate *x, const struct strategy *s, const struct machine *machine)
+struct json *estimate_to_json(const struct estimate *x, const struct machine *machine)
 {
     struct json *v = json_obj(), *disk = json_obj(), *checkpoint = json_obj();
-    (void)s;
     json_add(v, "memory", memory_json(x));
     json_add(v, "host", host_json(x));
     json_add_int(disk, "nvme_bytes", 0);
@@ -147,7 +145,7 @@ struct json *plan_prediction_json(const struct plan *p, const struct rates *rate
     struct machine mc;
     if (machine_make(&mc, rates, &p->hw, "berth", NULL))
         return json_obj();
-    struct json *v = estimate_to_json(&p->estimate, &p->strategy, &mc);
+    struct json *v = estimate_to_json(&p->estimate, &mc);
     json_add(v, "hours", bill_hours_json(&p->bill));
     json_add(v, "cost_usd", bill_cost_json(&p->bill));
     json_add_bool(v, "ignores_interruptions", p->ignores_interruptions);

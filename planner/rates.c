@@ -276,14 +276,6 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
     return RC_OK;
 }
 
-bool machine_has_prior(const struct machine *m)
-{
-    for (int i = 0; i < m->n_constants; i++)
-        if (m->constant[i].entry->is_prior)
-            return true;
-    return false;
-}
-
 struct json *machine_constants_json(const struct machine *m)
 {
     struct json *all = json_obj();

@@ -125,8 +125,6 @@ struct machine {
  * hardware makes no sense (no memory, no peak). */
 enum rc machine_make(struct machine *out, const struct rates *r, const struct hardware *hw,
     const char *stack, struct err *e);
-/* True when any constant is a prior. */
-bool machine_has_prior(const struct machine *m);
 struct json *machine_constants_json(const struct machine *m);
 
 /* --- seconds of one operation --- */

@@ -41,22 +41,3 @@ struct split screen_rows(struct rect body, int want, int min_second)
     s.second = (struct rect){body.y + 2 + first, body.x, inner - first, body.w};
     return s;
 }
-
-struct split screen_cols(struct rect body, int want, int min_second)
-{
-    struct split s = {{0}, {0}, {0}, {0}};
-    int inner = body.w - 1, first = want, lines = body.h > 0;
-    if (inner < min_second + 1)
-        first = body.w;
-    else if (first > inner - min_second)
-        first = inner - min_second;
-    first = at_least_zero(first);
-    s.first_title = (struct rect){body.y, body.x, lines, first};
-    s.first = (struct rect){body.y + lines, body.x, at_least_zero(body.h - 1), first};
-    if (inner < min_second + 1)
-        return s;
-    int x = body.x + first + 1;
-    s.second_title = (struct rect){body.y, x, lines, inner - first};
-    s.second = (struct rect){body.y + lines, x, at_least_zero(body.h - 1), inner - first};
-    return s;
-}

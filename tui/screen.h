@@ -26,8 +26,5 @@ struct split {
     struct rect first_title, first, second_title, second;
 };
 struct split screen_rows(struct rect body, int want, int min_second);
-/* Two panes side by side, one blank column between; second is empty when it would get fewer than
- * min_second columns. The title lines lie above the panes. */
-struct split screen_cols(struct rect body, int want, int min_second);
 
 #endif

@@ -150,11 +150,13 @@ static void names_the_source_of_every_constant(void **state)
     struct hardware hw = h100_nodes(2);
     struct machine m = make(r, &hw);
     assert_true(m.n_constants > 20 && m.n_constants < MACHINE_CONSTANTS);
+    int priors = 0;
     for (int i = 0; i < m.n_constants; i++) {
+        priors += m.constant[i].entry->is_prior;
         assert_true(m.constant[i].entry->source[0] != '\0');
         assert_true(m.constant[i].entry->date[0] != '\0');
     }
-    assert_true(machine_has_prior(&m));
+    assert_true(priors > 0);
     rates_free(r);
 }
 
