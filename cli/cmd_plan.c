@@ -258,6 +258,9 @@ static enum rc search(struct planning *p, const struct args *args, struct err *e
     int64_t top = args_int(args, "top", 10);
     if (top < 1 || top > 1000)
         return err_set(e, RC_USAGE, "option '--top' must be 1 to 1000");
+    int64_t pick = args_int(args, "pick", 1);
+    if (pick > top && pick <= 1000)
+        top = pick; /* what is picked is listed */
     enum rc rc = rates_builtin(&p->rates, e);
     if (rc)
         return rc;

@@ -28,7 +28,8 @@ struct ranking {
     size_t n_front, front_cap;
     double *merit;    /* by offer: the best allowed candidate's, INFINITY for none */
     double threshold; /* a candidate with more does not make the list of plans */
-    size_t max_plans;
+    size_t wanted;    /* plans asked for */
+    size_t max_plans; /* plans found: at least two, the first is explained against the second */
 };
 
 struct ranking *ranking_new(struct finder *f)
@@ -36,7 +37,8 @@ struct ranking *ranking_new(struct finder *f)
     struct ranking *r = base_calloc(1, sizeof *r);
     size_t offers = offers_count(f->in->offers);
     r->f = f;
-    r->max_plans = f->in->max_plans ? f->in->max_plans : DEFAULT_PLANS;
+    r->wanted = f->in->max_plans ? f->in->max_plans : DEFAULT_PLANS;
+    r->max_plans = r->wanted > 2 ? r->wanted : 2;
     r->threshold = INFINITY;
     r->merit = base_calloc(offers + 1, sizeof *r->merit);
     for (size_t i = 0; i < offers; i++)
@@ -463,9 +465,11 @@ enum rc ranking_finish(struct ranking *r, struct err *e)
     enum rc rc = add_plans(r, e);
     if (rc)
         return rc;
-    link_pareto(r->f->out);
     for (size_t i = 0; i < r->f->out->n_plans; i++)
         explain_rank(r->f, i);
+    if (r->f->out->n_plans > r->wanted)
+        r->f->out->n_plans = r->wanted;
+    link_pareto(r->f->out);
     return RC_OK;
 }
 

@@ -234,6 +234,25 @@ static void prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last(void **s
     job_release(&j);
 }
 
+/* The reason names the runner-up's margin though only one plan is listed. */
+static void the_first_plan_is_explained_against_a_second_that_is_not_listed(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 100000000, 1024, 64);
+    struct offers *l = offers_new();
+    add(l, offer_of("dear", "h100-sxm", 8, 1, 30 * USD_MICRO));
+    add(l, offer_of("cheap", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    struct search_input in = {.job = &j, .offers = l, .rates = rates, .max_plans = 1};
+    struct search *s = NULL;
+    struct err e = ERR_INIT;
+    assert_int_equal(search_run(&s, &in, &e), RC_OK);
+    assert_int_equal(s->n_plans, 1);
+    assert_non_null(strstr(s->plans[0].why, "cheapest, by"));
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
 static void searches_only_the_strategies_asked_for(void **state)
 {
     (void)state;
@@ -539,6 +558,7 @@ int test_search(void)
         cmocka_unit_test(equals_trying_everything_on_random_small_jobs),
         cmocka_unit_test(bounds_stay_below_what_is_simulated),
         cmocka_unit_test(prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last),
+        cmocka_unit_test(the_first_plan_is_explained_against_a_second_that_is_not_listed),
         cmocka_unit_test(searches_only_the_strategies_asked_for),
         cmocka_unit_test(says_by_how_much_it_does_not_fit_and_what_would),
         cmocka_unit_test(names_the_budget_and_the_deadline_that_would_do),
