@@ -94,7 +94,7 @@ a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole() {
     hosts=$tmp/full start_run
     until_true 60 saved 20
     # what is left is less than one more checkpoint
-    head -c 100m /dev/zero >"$tmp/small/fill" 2>"$tmp/fill.err" || true
+    head -c 400m /dev/zero >"$tmp/small/fill" 2>"$tmp/fill.err" || true
     exits 10 "$berth" wait "$run" "${sshd_connect[@]}"
     "$berth" status "$run" --json "${sshd_connect[@]}" >"$tmp/status.json"
     jq . "$tmp/status.json"
@@ -115,7 +115,7 @@ for f in a_rank_killed_in_a_step_is_named_and_the_run_can_go_on \
     t "$f" "$f"
 done
 mkdir -p "$tmp/small"
-if mount -t tmpfs -o size=80m tmpfs "$tmp/small" 2>/dev/null; then
+if mount -t tmpfs -o size=200m tmpfs "$tmp/small" 2>/dev/null; then
     t a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole \
         a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole
 else

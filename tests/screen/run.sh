@@ -28,7 +28,7 @@ dry_run_says_what_would_happen_and_does_nothing() {
 }
 
 launch_needs_the_word_and_leads_to_the_run() {
-    job 200k
+    job 20k
     keys L
     shows 'Start this run?' 'Type yes'
     keys no Enter
@@ -39,11 +39,11 @@ launch_needs_the_word_and_leads_to_the_run() {
     keys yes Enter
     shows ' Run 2' 'tiny-llama, 2 ranks on 1 host' 'loss' 'tokens/s'
     for i in 1 2 3 4 5 6; do
-        shows 'finished  step 98 of 98' && break
+        shows 'finished  step 10 of 10' && break
     done
-    shows 'newest good checkpoint: step 98' 'event  finished'
+    shows 'newest good checkpoint: step 10' 'event  finished'
     keys 6
-    shows '98/98' 'Runs 1'
+    shows '10/10' 'Runs 1'
     keys q
     shows 'exit 0'
 }
