@@ -117,7 +117,10 @@ enum rc file_append(const char *path, const void *data, size_t len, unsigned mod
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, mode);
     if (fd < 0)
         return err_sys(e, RC_IO, "cannot open '%s'", path);
+    off_t before = lseek(fd, 0, SEEK_END);
     enum rc rc = file_write_fd(fd, data, len, path, e);
+    if (rc && before >= 0 && ftruncate(fd, before) != 0) /* no half line for the next to follow */
+        err_in(e, "and cannot cut what was written");
     close(fd);
     return rc;
 }

@@ -65,6 +65,8 @@ static void show_event(void *ctx, const struct json *event)
 {
     struct showing *w = ctx;
     const char *name = json_str(event, "event", "");
+    if (json_int(event, "attempt", INT64_MAX) < client_info(w->client)->attempt)
+        return; /* of an earlier attempt, copied only now */
     char *safe = text_safe(json_str(event, "message", ""));
     if (strcmp(name, "checkpoint") == 0)
         out_note(w->out, "checkpoint of step %lld (survives host loss: %s)",
@@ -213,6 +215,8 @@ void run_status_json(struct json *doc, const struct run_info *r)
     const struct json *checkpoint = json_get(r->status, "checkpoint");
     json_add(doc, "checkpoint", checkpoint ? json_clone(checkpoint) : NULL);
     json_add(doc, "measured", measured);
+    const struct json *memory = json_get(r->status, "memory");
+    json_add(doc, "memory", memory ? json_clone(memory) : NULL);
     json_add_num(predicted, "step_seconds", r->predicted_step_s);
     json_add_num(predicted, "tokens_per_second", r->predicted_tokens_per_s);
     json_add_num(predicted, "mfu", r->predicted_mfu);
@@ -228,6 +232,24 @@ void run_status_json(struct json *doc, const struct run_info *r)
 static void pair(struct out *out, const char *name, const char *measured, const char *predicted)
 {
     out_printf(out, "  %-14s %14s %14s\n", name, measured, predicted);
+}
+
+/* The two parts of it: what the plan laid out, and what lies outside (libraries, buffers). */
+static void print_memory(struct out *out, const struct run_info *r)
+{
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    const struct json *memory = json_get(r->status, "memory");
+    int64_t external = json_int(memory, "external_bytes", -1);
+    int64_t planned = json_int(memory, "planned_external_bytes", -1);
+    if (!memory)
+        return;
+    double slab =
+        (double)(json_int(memory, "slab_bytes", 0) + json_int(memory, "host_slab_bytes", 0));
+    bool is_planned = r->predicted_bytes >= 0 && planned >= 0;
+    pair(out, "  slabs", units_bytes(a, slab),
+        is_planned ? units_bytes(b, (double)(r->predicted_bytes - planned)) : "-");
+    pair(out, "  external", external >= 0 ? units_bytes(a, (double)external) : "-",
+        planned >= 0 ? units_bytes(b, (double)planned) : "-");
 }
 
 static void print_measured(struct out *out, const struct run_info *r)
@@ -250,6 +272,7 @@ static void print_measured(struct out *out, const struct run_info *r)
     pair(out, "MFU", a, b);
     pair(out, "memory", isfinite(bytes) ? units_bytes(a, bytes) : "-",
         r->predicted_bytes >= 0 ? units_bytes(b, (double)r->predicted_bytes) : "-");
+    print_memory(out, r);
     json_free(m);
 }
 

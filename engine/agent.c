@@ -19,9 +19,27 @@
 #include "engine/agent_main.h"
 #include "engine/agent_proc.h"
 
+enum { SPARE_BYTES = 256 << 10 };
 static const double STATE_EVERY_S = 1, UNKILLABLE_S = 60, FOLDER_EVERY_S = 2;
 
 /* --- what it writes down --- */
+
+/* Room on the disk for the last words: how the run ended must be told on a full disk as well. */
+static void make_spare(void)
+{
+    int fd = open(RUN_FILE_SPARE, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    bool is_reserved = posix_fallocate(fd, 0, SPARE_BYTES) == 0;
+    close(fd);
+    if (!is_reserved)
+        unlink(RUN_FILE_SPARE);
+}
+
+static bool use_spare(void)
+{
+    return unlink(RUN_FILE_SPARE) == 0;
+}
 
 void agent_log(struct agent *a, const struct json *event)
 {
@@ -35,9 +53,12 @@ void agent_log(struct agent *a, const struct json *event)
         value = json_clone(member);
         json_add(v, key, value);
     }
+    json_add_int(v, "attempt", a->spec.attempt);
     struct str line = STR_INIT;
+    struct err ignored = ERR_INIT;
     msg_put(&line, v);
-    file_append(RUN_FILE_EVENTS, str_text(&line), line.len, 0600, NULL);
+    if (file_append(RUN_FILE_EVENTS, str_text(&line), line.len, 0600, &ignored) && use_spare())
+        file_append(RUN_FILE_EVENTS, str_text(&line), line.len, 0600, &ignored);
     str_release(&line);
     json_free(v);
     a->is_state_dirty = true;
@@ -78,10 +99,13 @@ static void write_state(struct agent *a, double now_s)
 {
     struct json *v = agent_status(a, now_s);
     char *text = json_print(v, true);
-    file_write(RUN_FILE_STATE, text, strlen(text), 0600, NULL);
+    struct err ignored = ERR_INIT;
+    enum rc rc = file_write(RUN_FILE_STATE, text, strlen(text), 0600, &ignored);
+    if (rc && a->end && use_spare())
+        rc = file_write(RUN_FILE_STATE, text, strlen(text), 0600, &ignored);
     free(text);
     json_free(v);
-    a->is_state_dirty = false;
+    a->is_state_dirty = rc != RC_OK; /* tried again in a while */
     a->state_at_s = now_s;
 }
 
@@ -467,6 +491,7 @@ static int run(struct agent *a, int ready_fd)
         agent_release(a);
         return rc_exit_code(rc);
     }
+    make_spare();
     log_text(a, "agent", "started");
     write_state(a, clock_now_s());
     say_ready(a, ready_fd);
@@ -474,6 +499,7 @@ static int run(struct agent *a, int ready_fd)
         turn(a);
     say_goodbye(a);
     write_state(a, clock_now_s());
+    unlink(RUN_FILE_SPARE);
     agent_release(a);
     return 0;
 }

@@ -49,6 +49,7 @@ struct coord {
     int64_t step, checkpoint_step;
     bool survives_host_loss;
     struct json *metrics; /* last record */
+    struct json *memory;  /* what rank 0 told of it; NULL before */
 };
 
 struct coord *coord_new(const struct run_spec *spec, const struct coord_ops *ops, void *ctx,
@@ -75,6 +76,7 @@ void coord_free(struct coord *c)
     if (!c)
         return;
     json_free(c->metrics);
+    json_free(c->memory);
     free(c->nodes);
     free(c->ranks);
     free(c);
@@ -382,6 +384,25 @@ static void took_checkpoint(struct coord *c, const struct json *event)
     json_free(v);
 }
 
+/* Every rank tells its memory once; rank 0's is shown, that of each is in its log. */
+static void took_memory(struct coord *c, const struct json *event)
+{
+    static const char *const keys[] = {
+        "slab_bytes", "host_slab_bytes", "external_bytes", "planned_external_bytes"};
+    json_free(c->memory);
+    c->memory = json_obj();
+    for (size_t i = 0; i < BASE_COUNT(keys); i++) {
+        int64_t bytes = json_int(event, keys[i], -1);
+        if (bytes >= 0)
+            json_add_int(c->memory, keys[i], bytes);
+    }
+    struct json *v = json_clone(c->memory);
+    json_add_str(v, "event", "memory");
+    json_add_int(v, "rank", 0);
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
 static void took_empty(struct coord *c, size_t host)
 {
     if (c->nodes[host].state == NODE_JOINED)
@@ -407,6 +428,8 @@ void coord_event(struct coord *c, size_t host, const struct json *event, double 
         took_step(c, event);
     else if (strcmp(name, "checkpoint") == 0)
         took_checkpoint(c, event);
+    else if (strcmp(name, "memory") == 0 && number == 0)
+        took_memory(c, event);
     else if (strcmp(name, "failed") == 0)
         rank_fails(c, host, number, event, now_s);
     else if (strcmp(name, "finished") == 0)
@@ -507,6 +530,25 @@ static void check_abandoned(struct coord *c, double now_s)
     coord_stop(c, 0, "its ranks were stopped on the nodes", now_s);
 }
 
+/* The last event of an attempt: what came of it. */
+static void log_summary(struct coord *c, double now_s)
+{
+    struct json *v = json_obj();
+    int64_t cost = cost_micro_usd(c, now_s), tokens = json_int(c->metrics, "tokens", -1);
+    json_add_str(v, "event", "summary");
+    json_add_str(v, "outcome", run_state_name(c->outcome));
+    if (c->step >= 0)
+        json_add_int(v, "step", c->step);
+    json_add_int(v, "steps", c->spec->steps);
+    json_add_num(v, "loss", json_num(c->metrics, "loss", NAN));
+    if (tokens >= 0)
+        json_add_int(v, "tokens", tokens);
+    json_add_num(v, "wall_seconds", c->ended_s - c->started_s);
+    json_add_num(v, "cost_usd", cost < 0 ? NAN : (double)cost / USD_MICRO);
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
 static void check_end(struct coord *c, double now_s)
 {
     if (c->phase != PHASE_ENDING)
@@ -525,6 +567,7 @@ static void check_end(struct coord *c, double now_s)
     }
     const char *why = c->outcome == RUN_FAILED ? c->failure.message : c->reason;
     log_event(c, run_state_name(c->outcome), NULL, *why ? why : NULL);
+    log_summary(c, now_s);
     send_all(c, end_message(c, now_s));
 }
 
@@ -601,6 +644,7 @@ struct json *coord_status(const struct coord *c, double now_s)
     int64_t cost = cost_micro_usd(c, now_s);
     json_add_num(o, "cost_usd", cost < 0 ? NAN : (double)cost / USD_MICRO);
     json_add(o, "metrics", c->metrics ? json_clone(c->metrics) : NULL);
+    json_add(o, "memory", c->memory ? json_clone(c->memory) : NULL);
     if (c->spec->host_count <= 256) /* larger ones would not fit into a message */
         json_add(o, "hosts", hosts_status(c, now_s));
     return o;

@@ -114,6 +114,34 @@ static void say_error(struct ctl *c, const struct err *e)
     say(c, v);
 }
 
+/* The last failure this attempt told that follows from no other one. */
+static bool find_failure(const struct ctl *c, struct record_failure *out)
+{
+    struct str text = STR_INIT;
+    struct err ignored = ERR_INIT;
+    bool is_found = false;
+    char *save = NULL;
+    if (file_read(&text, RUN_FILE_EVENTS, STR_DEFAULT_MAX, &ignored) || !text.len) {
+        str_release(&text);
+        return false;
+    }
+    for (char *line = strtok_r(text.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        struct json *v = NULL;
+        if (json_parse(&v, line, strlen(line), &ignored))
+            continue;
+        const char *name = json_str(v, "event", "");
+        bool is_failure = strcmp(name, "failure") == 0 || strcmp(name, "failed") == 0;
+        if (is_failure && json_int(v, "attempt", 0) == c->spec.attempt &&
+            !json_bool(v, "is_consequence", false) && *json_str(v, "message", "")) {
+            record_failure_from_json(out, v);
+            is_found = true;
+        }
+        json_free(v);
+    }
+    str_release(&text);
+    return is_found;
+}
+
 static void set_dead(struct ctl *c, struct json *v, const struct proc_id *id)
 {
     struct record_failure f = {.rank = -1};
@@ -126,6 +154,9 @@ static void set_dead(struct ctl *c, struct json *v, const struct proc_id *id)
         is_rebooted ? "host '%s' was restarted while the run was on it"
                     : "the agent on host '%s' died (it was process %ld)",
         name, (long)id->pid);
+    struct record_failure told;
+    if (!is_rebooted && find_failure(c, &told))
+        f = told; /* it died of it, or behind it */
     json_add_str(v, "state", "failed");
     json_add(v, "failure", record_failure_to_json(&f));
 }

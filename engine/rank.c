@@ -73,9 +73,9 @@ static void send_step(struct rank_run *r, const struct step_result *out, double 
     m.tokens_per_second = (double)strategy_tokens_per_step(s) / out->step_s;
     m.mfu = rank_setup_mfu(&r->setup, m.tokens_per_second);
     m.memory_bytes = r->memory_bytes;
+    m.is_skipped = out->is_skipped;
     struct json *v = record_metrics_to_json(&m);
     json_add_str(v, "event", "step");
-    json_add_bool(v, "is_skipped", out->is_skipped);
     control_send(r->control, v);
 }
 

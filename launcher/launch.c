@@ -14,8 +14,6 @@
 #include "base/units.h"
 #include "launcher/launch_private.h"
 
-enum { CHECKPOINT_DEFAULT_S = 600 };
-
 const char *launch_workdir(const struct launch *l, size_t i)
 {
     if (l->hosts.v[i].dir)
@@ -220,8 +218,7 @@ static enum rc set_checkpoints(struct launch *l, const char *store, struct err *
     if (o->checkpoint_s >= 0)
         c->every_s = o->checkpoint_s;
     else if (!l->is_resume)
-        c->every_s = l->plan.job.checkpoint_every_s > 0 ? l->plan.job.checkpoint_every_s
-                                                        : CHECKPOINT_DEFAULT_S;
+        c->every_s = l->plan.job.checkpoint_every_s;
     if (o->keep > 0)
         c->keep = o->keep;
     if (store)

@@ -17,7 +17,7 @@
 #include "launcher/script.h"
 #include "launcher/talk.h"
 
-enum { SHORT_TIMEOUT_S = 60, GONE_WAIT_S = 10 };
+enum { SHORT_TIMEOUT_S = 60, GONE_WAIT_S = 10, STATE_BYTES_PER_PARAM = 12 };
 
 __attribute__((format(printf, 3, 4))) static void say(
     struct launch *l, bool is_change, const char *fmt, ...)
@@ -89,13 +89,13 @@ static enum rc connect_hosts(struct launch *l, struct err *e)
     return rc;
 }
 
-/* Memory and disk the plan wants of a node. Checkpoints: parameters, master copy and two moments,
- * each kept one and the one being written. */
+/* Memory and disk the plan wants of a node. Checkpoints: master copy and two moments in fp32 (as
+ * planner/estimate.c counts), each kept one and the one being written. */
 static struct preflight_need need_of(const struct launch *l)
 {
     const struct plan_file *p = &l->plan;
     int64_t nodes = (int64_t)l->hosts.count;
-    int64_t state = 14 * model_params(&p->job.model) / nodes;
+    int64_t state = STATE_BYTES_PER_PARAM * model_params(&p->job.model) / nodes;
     struct preflight_need need = {
         .ram_bytes = p->peak_bytes * p->strategy.ranks_per_node,
         .disk_bytes = state * (l->spec.checkpoint.keep + 1) + l->engine_file.bytes,

@@ -30,6 +30,7 @@ enum { RUN_ID_TEXT = 24 };
 #define RUN_FILE_EVENTS  "events.jsonl"
 #define RUN_FILE_METRICS "metrics.jsonl"
 #define RUN_FILE_AGENT   "agent.log"
+#define RUN_FILE_SPARE   "spare" /* reserved for state and events on a full disk */
 #define RUN_DIR_CKPT     "ckpt"
 
 /* Files of the user's run folder beside RUN_FILE_EVENTS and RUN_FILE_METRICS. */

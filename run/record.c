@@ -64,6 +64,7 @@ struct json *record_metrics_to_json(const struct record_metrics *m)
     json_add_num(o, "tokens_per_second", m->tokens_per_second);
     json_add_num(o, "mfu", m->mfu);
     add_known_int(o, "memory_bytes", m->memory_bytes);
+    json_add_bool(o, "is_skipped", m->is_skipped);
     return o;
 }
 
@@ -73,6 +74,7 @@ enum rc record_metrics_from_json(struct record_metrics *out, const struct json *
     enum rc rc = json_need_int(v, "step", 0, INT64_MAX, &out->step, e);
     if (rc)
         return rc;
+    out->is_skipped = json_bool(v, "is_skipped", false);
     out->wall_s = json_num(v, "wall_s", NAN);
     out->loss = json_num(v, "loss", NAN);
     out->lr = json_num(v, "lr", NAN);

@@ -277,7 +277,7 @@ static void add_event(struct str *out, const char *line, size_t n)
         return;
     str_addf(out, "event  %s", json_str(v, "event", "?"));
     while (json_is_obj(v) && json_next(v, &cursor, &key, &value)) {
-        if (strcmp(key, "at") == 0 || strcmp(key, "event") == 0)
+        if (strcmp(key, "at") == 0 || strcmp(key, "event") == 0 || strcmp(key, "attempt") == 0)
             continue;
         if (json_is_str(value))
             str_addf(out, ", %s %s", key, json_as_str(value, ""));

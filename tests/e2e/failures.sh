@@ -168,6 +168,50 @@ ctrl_c_at_any_moment_leaves_nothing_half() {
     done
 }
 
+the_end_is_told_on_a_full_disk() {
+    [ "$(id -u)" = 0 ] && mkdir -p "$tmp/filled" && mount -t tmpfs -o size=80m tmpfs "$tmp/filled" 2>/dev/null || {
+        echo "cannot mount a small file system here"
+        return 0
+    }
+    echo "127.0.0.1:$(cat "$sshd_dir/a/port") dir=$tmp/filled/berth" >"$tmp/full"
+    sshd_hosts b >>"$tmp/full"
+    hosts=$tmp/full launch_fake FAKE_STEPS=100000 FAKE_STEP_S=0.02
+    local dir=$tmp/filled/berth/runs/$run/node-0 good=0
+    until_true 10 [ -s "$dir/metrics.jsonl" ]
+    head -c 100m /dev/zero >"$tmp/filled/fill" 2>/dev/null || true
+    sleep 1
+    kill -9 "$(pgrep -f -- "rank --dir $dir --rank 0\$" | head -n 1)"
+    exits 10 "$berth" wait "$run" --timeout 20s &&
+        says "rank 0 on host '127.0.0.1:$(cat "$sshd_dir/a/port")' was killed by signal 9" "$tmp/err" &&
+        [ "$(jq -r .state "$dir/state.json")" = failed ] &&
+        jq -e .step "$dir/metrics.jsonl" >"$tmp/steps" && # no torn line
+        [ "$(tail -c 1 "$dir/metrics.jsonl" | od -An -c | tr -d ' ')" = '\n' ] || good=1
+    umount -l "$tmp/filled"
+    until_true 5 nothing_left
+    return $good
+}
+
+a_dead_agent_s_last_failure_is_the_cause() {
+    begin
+    # what it told before it died without an end
+    printf '{"event":"failure","rank":1,"host":"b","code":"io","message":"cannot write: No space left","attempt":1}\n' \
+        >>"$(node_dir a 0)/events.jsonl"
+    kill -9 "$(agent_pid a 0)"
+    exits 10 "$berth" wait "$run" --timeout 30s
+    says "No space left" "$tmp/err"
+    until_true 12 nothing_left
+}
+
+resume_shows_no_events_of_earlier_attempts() {
+    begin
+    exits 0 "$berth" stop "$run" -y
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" \
+        --env FAKE_STEPS=$(($(wc -l <"$(node_dir a 0)/metrics.jsonl") + 5))
+    fails grep "stop: " "$tmp/err"
+    jq -es 'map(select(.event == "summary")) | map(.outcome) == ["cancelled", "finished"]' \
+        "$BERTH_HOME/state/runs/$run/events.jsonl"
+}
+
 a_full_disk_on_a_node_is_one_sentence() {
     [ "$(id -u)" = 0 ] && mkdir -p "$tmp/small" && mount -t tmpfs -o size=2m tmpfs "$tmp/small" 2>/dev/null || {
         echo "cannot mount a small file system here"
@@ -189,5 +233,6 @@ e2e a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_
     a_killed_launcher_changes_nothing servers_that_restart_do_not_matter \
     an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
     ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
-    a_full_disk_on_a_node_is_one_sentence
+    the_end_is_told_on_a_full_disk a_dead_agent_s_last_failure_is_the_cause \
+    resume_shows_no_events_of_earlier_attempts a_full_disk_on_a_node_is_one_sentence
 tap_done

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -156,6 +158,27 @@ static void hashes_equal_published_vectors(void **state)
     assert_memory_equal(mac, WANT, 20);
 }
 
+static void an_append_that_does_not_fit_leaves_no_half_line(void **state)
+{
+    (void)state;
+    struct rlimit whole, small;
+    struct err e = ERR_INIT;
+    char *path = at("lines");
+    getrlimit(RLIMIT_FSIZE, &whole);
+    small = whole;
+    small.rlim_cur = 10; /* bytes; a limit acts like a full disk */
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    enum rc first = file_append(path, "first\n", 6, 0600, &e);
+    enum rc second = file_append(path, "second\n", 7, 0600, &e);
+    setrlimit(RLIMIT_FSIZE, &whole);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(first, RC_OK);
+    assert_int_equal(second, RC_IO);
+    assert_content(path, "first\n");
+    free(path);
+}
+
 int test_file(void)
 {
     const struct CMUnitTest tests[] = {
@@ -165,6 +188,7 @@ int test_file(void)
         cmocka_unit_test(refuses_folders_missing_places_and_large_files),
         cmocka_unit_test(removes_trees_but_not_what_links_point_to),
         cmocka_unit_test(hashes_equal_published_vectors),
+        cmocka_unit_test(an_append_that_does_not_fit_leaves_no_half_line),
     };
     return cmocka_run_group_tests_name("base/file", tests, set_up, tear_down);
 }

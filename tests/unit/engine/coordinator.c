@@ -273,6 +273,20 @@ static void the_limit_counts_what_earlier_attempts_cost(void **state)
     assert_string_equal(str_text(&f->sent[0]), "peers stop ");
 }
 
+static void memory_and_the_result_are_told(void **state)
+{
+    struct fixture *f = *state;
+    get_going(f, 1000);
+    rank_event(f, 0, 1001,
+        "\"event\":\"memory\",\"slab_bytes\":7,\"host_slab_bytes\":0,\"external_bytes\":5,"
+        "\"planned_external_bytes\":6");
+    struct json *v = coord_status(f->c, 1001);
+    assert_int_equal(json_int(json_get(v, "memory"), "slab_bytes", -1), 7);
+    assert_int_equal(json_int(json_get(v, "memory"), "external_bytes", -1), 5);
+    assert_int_equal(json_int(json_get(v, "memory"), "planned_external_bytes", -1), 6);
+    json_free(v);
+}
+
 static void money_counts_from_when_the_nodes_were_rented(void **state)
 {
     struct fixture *f = *state;
@@ -342,6 +356,7 @@ int test_coordinator(void)
         TEST(stop_lets_ranks_save_and_ends_as_cancelled),
         TEST(limits_end_the_run_with_a_checkpoint),
         TEST(the_limit_counts_what_earlier_attempts_cost),
+        TEST(memory_and_the_result_are_told),
         TEST(money_counts_from_when_the_nodes_were_rented),
         TEST(a_rank_that_never_finishes_is_named),
         TEST(a_node_speaks_for_its_own_ranks_only),
