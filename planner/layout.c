@@ -64,22 +64,22 @@ static void insert_by_offset(struct buffer **placed, size_t n, struct buffer *b)
  * (tests/unit/planner/schedule.c holds it to that). */
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
 {
-    struct buffer **todo = base_alloc(sizeof(*todo) * (size_t)(s->n_buffers + 1));
+    struct buffer **pending = base_alloc(sizeof(*pending) * (size_t)(s->n_buffers + 1));
     struct buffer **placed = base_alloc(sizeof(*placed) * (size_t)(s->n_buffers + 1));
     size_t n = 0;
     for (int32_t i = 0; i < s->n_buffers; i++)
         if (s->buffers[i].section == section && s->buffers[i].memory == memory)
-            todo[n++] = &s->buffers[i];
-    qsort(todo, n, sizeof(*todo), larger_first);
+            pending[n++] = &s->buffers[i];
+    qsort(pending, n, sizeof(*pending), larger_first);
     int64_t end = base;
     for (size_t i = 0; i < n; i++) {
-        todo[i]->offset = first_fit(placed, i, todo[i], base);
-        insert_by_offset(placed, i, todo[i]);
-        if (todo[i]->offset + todo[i]->bytes > end)
-            end = todo[i]->offset + todo[i]->bytes;
+        pending[i]->offset = first_fit(placed, i, pending[i], base);
+        insert_by_offset(placed, i, pending[i]);
+        if (pending[i]->offset + pending[i]->bytes > end)
+            end = pending[i]->offset + pending[i]->bytes;
     }
     free(placed);
-    free(todo);
+    free(pending);
     return end;
 }
 
