@@ -48,14 +48,11 @@ struct comm *executor_comm(const struct executor *x)
 
 int64_t executor_external_bytes(const struct executor *x)
 {
-    int64_t external = memory_anonymous_bytes();
-    for (int m = 0; m < MEMORY_COUNT; m++) {
-        int64_t in_slab = x->slab[m] ? memory_resident_bytes(x->slab[m], x->s->slab_bytes[m]) : 0;
-        if (in_slab < 0 || external < 0)
-            return -1;
-        external -= in_slab;
-    }
-    return external;
+    struct memory_range slabs[MEMORY_COUNT];
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        slabs[m] = (struct memory_range){x->slab[m], x->slab[m] ? x->s->slab_bytes[m] : 0};
+    int64_t all = memory_anonymous_bytes(), in_slabs = memory_resident_bytes(slabs, MEMORY_COUNT);
+    return all < 0 || in_slabs < 0 || in_slabs > all ? -1 : all - in_slabs;
 }
 
 bool executor_is_first_replica(const struct executor *x)

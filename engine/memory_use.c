@@ -1,9 +1,10 @@
 #include "engine/memory_use.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* "VmRSS:   1234 kB" of /proc/self/status. */
@@ -31,17 +32,35 @@ int64_t memory_anonymous_bytes(void)
     return status_bytes("RssAnon:");
 }
 
-int64_t memory_resident_bytes(void *p, int64_t bytes)
+static bool meets(const struct memory_range *r, int n, uintptr_t start, uintptr_t end)
 {
-    enum { PAGES = 65536 };
-    unsigned char present[PAGES];
-    int64_t page = sysconf(_SC_PAGESIZE), total = 0;
-    for (int64_t at = 0; at < bytes; at += PAGES * page) {
-        int64_t n = bytes - at < PAGES * page ? bytes - at : PAGES * page;
-        if (mincore((char *)p + at, (size_t)n, present) != 0)
-            return -1;
-        for (int64_t i = 0; i < (n + page - 1) / page; i++)
-            total += present[i] & 1 ? page : 0;
+    for (int i = 0; i < n; i++) {
+        uintptr_t base = (uintptr_t)r[i].base;
+        if (r[i].bytes > 0 && base < end && start < base + (uintptr_t)r[i].bytes)
+            return true;
     }
+    return false;
+}
+
+/* /proc/self/smaps: a line "START-END ..." opens a mapping, "Rss: N kB" belongs to it. */
+int64_t memory_resident_bytes(const struct memory_range *ranges, int n)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char *line = NULL;
+    size_t cap = 0;
+    int64_t total = 0;
+    bool is_ours = false;
+    if (!f)
+        return -1;
+    while (getline(&line, &cap, f) > 0) {
+        unsigned long start, end;
+        long long kib;
+        if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+            is_ours = meets(ranges, n, start, end);
+        else if (is_ours && sscanf(line, "Rss: %lld kB", &kib) == 1)
+            total += kib * 1024;
+    }
+    free(line);
+    fclose(f);
     return total;
 }

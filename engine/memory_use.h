@@ -8,7 +8,15 @@
 int64_t memory_now_bytes(void);
 /* The part of it that is not backed by files. */
 int64_t memory_anonymous_bytes(void);
-/* How much of a mapping is resident; p on a page border. -1 when the kernel does not tell. */
-int64_t memory_resident_bytes(void *p, int64_t bytes);
+
+struct memory_range {
+    const void *base;
+    int64_t bytes;
+};
+
+/* Resident bytes of the mappings that meet any of the ranges, each mapping once; pages that were
+ * only read and still share the kernel's zero page do not count. -1 when the kernel does not tell.
+ * Allocates: for start-up. */
+int64_t memory_resident_bytes(const struct memory_range *ranges, int n);
 
 #endif

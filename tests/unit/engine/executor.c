@@ -411,6 +411,30 @@ static void after_the_first_step_nothing_allocates(void **state)
     }
 }
 
+static void measure_external(struct rank *r)
+{
+    int64_t *external = r->arg;
+    struct err e = ERR_INIT;
+    ranks_check(executor_warm_up(r->x, &e), &e);
+    *external = executor_external_bytes(r->x);
+}
+
+/* What lies outside the slabs is a few MiB of code's data and stacks, not part of the slabs:
+ * reading untouched memory does not make it so. */
+static void external_memory_is_positive_and_small_for_one_rank(void **state)
+{
+    (void)state;
+    int64_t external = 0;
+    struct rank_options o = {.model = "nano-llama", .strategy = base(STRATEGY_DDP, 1, 1)};
+    o.strategy.seq = 128;
+    o.strategy.micro_batch = 16;
+    ranks_run(&o, measure_external, &external);
+    assert_true(external > 0);
+#if !POISON_WORKS && !defined(__SANITIZE_THREAD__) /* their shadow counts */
+    assert_true(external < 64 << 20);
+#endif
+}
+
 struct cap {
     int64_t bytes;
     enum rc rc;
@@ -510,6 +534,7 @@ int test_executor(void)
         cmocka_unit_test(ranks_send_the_bytes_of_the_closed_forms),
         cmocka_unit_test(the_executed_operations_are_the_planned_list),
         cmocka_unit_test(after_the_first_step_nothing_allocates),
+        cmocka_unit_test(external_memory_is_positive_and_small_for_one_rank),
         cmocka_unit_test(a_slab_one_page_smaller_fails_and_the_planned_one_runs),
         cmocka_unit_test(refuses_models_its_kernels_do_not_cover),
 #if POISON_WORKS
