@@ -51,6 +51,15 @@ static void print_stopped(struct out *out, const struct run_info *r, bool was_ov
     say_cost(out, r);
 }
 
+static void warn_lines(struct out *out, const char *text)
+{
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "\n");
+        out_warn(out, "%.*s", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
 static enum rc confirm(struct out *out, const struct run_info *r, struct err *e)
 {
     char *question = base_printf(
@@ -81,8 +90,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     }
     if (!rc)
         print_stopped(out, client_info(c), was_over);
-    else if (report.len)
-        out_hint(out, "%s", str_text(&report));
+    else
+        warn_lines(out, str_text(&report));
     str_release(&report);
     client_close(c);
     return rc;

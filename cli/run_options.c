@@ -287,7 +287,7 @@ static enum rc confirm(
     struct str question = STR_INIT;
     int64_t price = launch_micro_usd_per_hour(l);
     enum rc rc = RC_OK;
-    if (price != 0 && args_flag(args, "yes") && !s->options.max_micro_usd)
+    if (price != 0 && args_flag(args, "yes") && !launch_max_micro_usd(l))
         rc = err_set(e, RC_USAGE,
             price > 0 ? "--yes on nodes that cost money needs --max-usd"
                       : "--yes on nodes without a known price needs --max-usd and price= in the "
@@ -361,6 +361,10 @@ enum rc start_go(struct launch *l, struct start_args *s, const struct args *args
         print_plan(l, s->out, schema);
         return RC_OK;
     }
+    size_t spare = launch_spare_hosts(l);
+    if (spare)
+        out_note(s->out, "the last %zu host%s of the list will not be used", spare,
+            spare == 1 ? "" : "s");
     enum rc rc = confirm(l, s, args, e);
     if (!rc)
         rc = launch_run(l, e);

@@ -36,6 +36,7 @@ struct ctl {
     struct follow *follow;
     struct timespec state_time; /* of the state.json sent last */
     bool is_greeted, is_over;
+    bool is_gone; /* there is no run folder: only what needs none is answered */
 };
 
 /* --- the agent --- */
@@ -298,11 +299,31 @@ static void answer_hello(struct ctl *c, const struct json *request)
         return;
     }
     struct json *v = msg_hello();
-    json_add_str(v, "id", c->spec.id);
-    json_add_int(v, "node", c->spec.hosts[c->spec.self].node);
-    json_add_bool(v, "is_alive", is_agent_alive());
+    if (!c->is_gone) {
+        json_add_str(v, "id", c->spec.id);
+        json_add_int(v, "node", c->spec.hosts[c->spec.self].node);
+        json_add_bool(v, "is_alive", is_agent_alive());
+    }
     say(c, v);
     c->is_greeted = true;
+}
+
+/* Without a folder nothing is known of the run, but what is left of it can still be found. */
+static void answer_without_folder(struct ctl *c, const struct json *v)
+{
+    struct err e = ERR_INIT;
+    struct proc_found left[PROC_MAX_FOUND];
+    if (msg_is(v, "verify-gone")) {
+        answer_gone(c, v);
+    } else if (msg_is(v, "stop")) {
+        proc_kill_run(c->dir, KILL_WAIT_S, left);
+        say(c, msg_new("ok"));
+    } else if (msg_is(v, "purge") && !proc_find_run(c->dir, left)) {
+        say(c, msg_new("ok"));
+    } else {
+        err_set(&e, RC_NOT_FOUND, "run folder '%s' is gone", c->dir);
+        say_error(c, &e);
+    }
 }
 
 static void answer(struct ctl *c, const struct json *v)
@@ -310,6 +331,8 @@ static void answer(struct ctl *c, const struct json *v)
     struct err e = ERR_INIT;
     if (!c->is_greeted)
         answer_hello(c, v);
+    else if (c->is_gone)
+        answer_without_folder(c, v);
     else if (msg_is(v, "status"))
         say(c, status(c, "status"));
     else if (msg_is(v, "stop"))
@@ -408,19 +431,30 @@ static void loop(struct ctl *c)
     }
 }
 
+static enum rc enter_folder(struct ctl *c, const char *dir, struct err *e)
+{
+    c->dir = realpath(dir, NULL);
+    if (c->dir && chdir(c->dir) == 0)
+        return run_spec_read(&c->spec, c->dir, e);
+    if (errno != ENOENT)
+        return err_sys(e, RC_IO, "cannot enter run folder '%s'", dir);
+    free(c->dir);
+    c->dir = base_strdup(dir);
+    c->is_gone = true;
+    return RC_OK;
+}
+
 int agentctl_main(int argc, char **argv)
 {
     struct err e = ERR_INIT;
     struct ctl c = {.agent = {.fd = -1}};
-    enum rc rc = RC_OK;
+    enum rc rc;
     signal(SIGPIPE, SIG_IGN);
-    if (argc != 3 || strcmp(argv[1], "--dir") != 0)
-        rc = err_set(&e, RC_USAGE, "agentctl: use agentctl --dir DIR");
     msg_reader_init(&c.in);
-    if (!rc && (!(c.dir = realpath(argv[2], NULL)) || chdir(c.dir) != 0))
-        rc = err_set(&e, RC_NOT_FOUND, "run folder '%s' is gone", argv[2]);
-    if (!rc)
-        rc = run_spec_read(&c.spec, c.dir, &e);
+    if (argc == 3 && strcmp(argv[1], "--dir") == 0)
+        rc = enter_folder(&c, argv[2], &e);
+    else
+        rc = err_set(&e, RC_USAGE, "agentctl: use agentctl --dir DIR");
     if (rc)
         say_error(&c, &e);
     else

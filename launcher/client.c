@@ -79,12 +79,20 @@ struct run_info *client_info(struct client *c)
     return &c->info;
 }
 
-static enum rc check_nodes_known(const struct client *c, struct err *e)
+/* Its launcher got far enough for something to be on the nodes. */
+static bool has_nodes(const struct client *c)
 {
     for (size_t i = 0; i < c->info.node_count; i++)
         if (!c->info.nodes[i].engine || !c->info.nodes[i].dir)
-            return err_set(e, RC_INVALID, "run %s never got as far as its nodes", c->info.id);
-    return RC_OK;
+            return false;
+    return true;
+}
+
+static enum rc check_nodes_known(const struct client *c, struct err *e)
+{
+    if (has_nodes(c))
+        return RC_OK;
+    return err_set(e, RC_INVALID, "run %s never got as far as its nodes", c->info.id);
 }
 
 enum rc client_connect(struct client *c, struct err *e)
@@ -187,7 +195,7 @@ static struct json *request_of(const char *type)
 enum rc client_refresh(struct client *c, struct str *why, struct err *e)
 {
     struct run_info *r = &c->info;
-    if (run_state_is_final(r->state) || r->state == RUN_PLANNED)
+    if (run_state_is_final(r->state) || !has_nodes(c))
         return RC_OK;
     enum rc rc = client_connect(c, e);
     if (rc)
@@ -315,6 +323,15 @@ static enum rc verify_gone(struct client *c, double wait_s, struct str *report, 
     return RC_OK;
 }
 
+static enum rc note_cancelled(struct run_info *r, const char *reason, struct err *e)
+{
+    r->state = RUN_CANCELLED;
+    free(r->reason);
+    r->reason = base_strdup(reason);
+    r->ended_wall_s = clock_wall_s();
+    return run_dir_save(r, e);
+}
+
 /* The nodes are quiet, but nobody told how it ended: the agents were dead already. */
 static enum rc note_gone(struct client *c, struct err *e)
 {
@@ -323,17 +340,17 @@ static enum rc note_gone(struct client *c, struct err *e)
     if (!run_state_is_final(r->state))
         client_refresh(c, &why, NULL);
     str_release(&why);
-    if (!run_state_is_final(r->state)) {
-        r->state = RUN_CANCELLED;
-        free(r->reason);
-        r->reason = base_strdup("it was stopped");
-        r->ended_wall_s = clock_wall_s();
-    }
+    if (!run_state_is_final(r->state))
+        return note_cancelled(r, "it was stopped", e);
     return run_dir_save(r, e);
 }
 
 enum rc client_stop(struct client *c, double grace_s, struct str *report, struct err *e)
 {
+    if (!has_nodes(c))
+        return run_state_is_final(c->info.state)
+                   ? RC_OK
+                   : note_cancelled(&c->info, "it was stopped before it reached its nodes", e);
     enum rc rc = client_connect(c, e);
     if (rc)
         return rc;

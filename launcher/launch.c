@@ -84,6 +84,7 @@ static enum rc fit_hosts(struct launch *l, const struct hosts *hosts, struct err
             (long long)nodes, hosts->count);
     copy_hosts(&l->hosts, hosts);
     hosts_cut(&l->hosts, (size_t)nodes);
+    l->spare_hosts = hosts->count - l->hosts.count;
     for (size_t i = 0; i < l->hosts.count; i++) {
         const struct host *h = &l->hosts.v[i];
         if (h->slots && h->slots < per_node)
@@ -528,6 +529,16 @@ enum rc launch_prepare_resume(
 int64_t launch_micro_usd_per_hour(const struct launch *l)
 {
     return l->micro_usd_per_hour;
+}
+
+int64_t launch_max_micro_usd(const struct launch *l)
+{
+    return l->spec.limits.max_micro_usd;
+}
+
+size_t launch_spare_hosts(const struct launch *l)
+{
+    return l->spare_hosts;
 }
 
 void launch_describe_cost(const struct launch *l, struct str *out)

@@ -56,6 +56,10 @@ void launch_free(struct launch *l);
 void launch_describe_cost(const struct launch *l, struct str *out);
 /* Price of all nodes; 0: free, -1: unknown. */
 int64_t launch_micro_usd_per_hour(const struct launch *l);
+/* Spending limit in force, also from an earlier attempt; 0: none. */
+int64_t launch_max_micro_usd(const struct launch *l);
+/* Hosts of the list that the plan has no use for. */
+size_t launch_spare_hosts(const struct launch *l);
 /* Every host, file, command and rank, for --dry-run. */
 void launch_describe(const struct launch *l, struct str *out);
 struct json *launch_to_json(const struct launch *l);

@@ -16,6 +16,7 @@ struct launch {
     struct json *plan_doc;
     char *plan_text; /* bytes of the plan file, kept as they are */
     struct hosts hosts;
+    size_t spare_hosts;
     const char **names; /* labels, borrowed from info.nodes */
     struct run_info info;
     bool is_resume;

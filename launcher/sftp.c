@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "launcher/ssh_private.h"
 
 enum { FILE_INIT, FILE_OPEN, FILE_MOVE, FILE_CLOSE };
@@ -22,6 +23,14 @@ void sftp_release(struct ssh *s)
     s->sftp = NULL;
     s->file_stage = FILE_INIT;
     s->chunk_at = s->chunk_len = 0;
+}
+
+bool sftp_end(struct ssh *s)
+{
+    if (s->sftp && libssh2_sftp_shutdown(s->sftp) == LIBSSH2_ERROR_EAGAIN)
+        return false;
+    s->sftp = NULL;
+    return true;
 }
 
 static const char *status_text(struct ssh *s)
@@ -55,10 +64,13 @@ static enum progress init(struct ssh *s, struct err *e)
         err_set(e, RC_NETWORK, "the connection is gone");
         return PROGRESS_FAILED;
     }
+    if (!s->sftp && clock_now_s() < s->not_before_s)
+        return PROGRESS_WAIT;
     if (!s->sftp)
         s->sftp = libssh2_sftp_init(s->session);
-    if (!s->sftp && ssh_would_block(s))
+    if (!s->sftp && (ssh_would_block(s) || ssh_open_again(s)))
         return PROGRESS_WAIT;
+    s->open_tries = 0;
     if (!s->sftp) {
         err_set(e, RC_NODE, "the server has no SFTP: %s", ssh_last_error(s));
         s->base.ops->drop(&s->base);

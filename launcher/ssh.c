@@ -27,7 +27,7 @@
 #define LIBSSH2_RSA_HOSTKEYS ""
 #endif
 
-enum { MAX_TRIES = 5, SEND_TIMEOUT_MS = 20000 };
+enum { MAX_TRIES = 5, MAX_OPEN_TRIES = 10, SEND_TIMEOUT_MS = 20000 };
 
 /* exec stages */
 enum { EXEC_OPEN, EXEC_START, EXEC_PUMP, EXEC_CLOSE, EXEC_FREE };
@@ -376,11 +376,25 @@ static enum progress exec_broke(struct ssh *s, const char *what, struct err *e)
     return PROGRESS_FAILED;
 }
 
+bool ssh_open_again(struct ssh *s)
+{
+    if (libssh2_session_last_errno(s->session) != LIBSSH2_ERROR_CHANNEL_FAILURE ||
+        s->open_tries >= MAX_OPEN_TRIES)
+        return false;
+    s->open_tries++;
+    s->not_before_s = clock_now_s() + 0.05 * s->open_tries;
+    return true;
+}
+
 static enum progress exec_open(struct ssh *s, struct err *e)
 {
+    if (clock_now_s() < s->not_before_s || !sftp_end(s))
+        return PROGRESS_WAIT;
     s->channel = libssh2_channel_open_session(s->session);
     if (!s->channel)
-        return ssh_would_block(s) ? PROGRESS_WAIT : exec_broke(s, "cannot open a channel", e);
+        return ssh_would_block(s) || ssh_open_again(s) ? PROGRESS_WAIT
+                                                       : exec_broke(s, "cannot open a channel", e);
+    s->open_tries = 0;
     s->is_eof_sent = false;
     s->exec_stage = EXEC_START;
     return PROGRESS_WAIT;
@@ -461,8 +475,9 @@ static int signal_number(const char *name)
 
 static enum progress exec_close(struct ssh *s, struct exec *x)
 {
-    int r = libssh2_channel_close(s->channel);
-    if (r == LIBSSH2_ERROR_EAGAIN)
+    /* until the server has closed too, the session counts against its MaxSessions */
+    if (libssh2_channel_close(s->channel) == LIBSSH2_ERROR_EAGAIN ||
+        libssh2_channel_wait_closed(s->channel) == LIBSSH2_ERROR_EAGAIN)
         return PROGRESS_WAIT;
     /* a killed command has exit status 0 here: look for the signal first */
     char *name = NULL;

@@ -47,6 +47,7 @@ struct ssh {
     char address[INET6_ADDRSTRLEN];
     int last_errno; /* of the address tried last */
     int tries;
+    int open_tries;      /* of a channel */
     double not_before_s; /* pause between tries */
     pid_t jump_pid;
     struct _LIBSSH2_SESSION *session;
@@ -79,6 +80,9 @@ static inline struct ssh *ssh_of(struct transport *t)
 /* The session's last sentence, or a plain one; safe to show. Borrowed until the next call on s. */
 const char *ssh_last_error(struct ssh *s);
 bool ssh_would_block(struct ssh *s);
+/* A channel was refused: servers that allow few sessions count one until they have collected its
+ * process, a moment behind its end. True when it is worth another try, after s->not_before_s. */
+bool ssh_open_again(struct ssh *s);
 
 /* launcher/ssh_auth.c */
 enum progress ssh_auth_step(struct ssh *s, struct err *e);
@@ -87,6 +91,8 @@ void ssh_auth_release(struct ssh *s);
 /* launcher/sftp.c */
 enum progress sftp_put(struct transport *t, struct put *p, struct err *e);
 enum progress sftp_get(struct transport *t, struct get *g, struct err *e);
+/* Give the channel of transfers back, as servers may allow one at a time; false: call again. */
+bool sftp_end(struct ssh *s);
 void sftp_release(struct ssh *s);
 
 #endif

@@ -85,6 +85,22 @@ a_killed_launcher_changes_nothing() {
     nothing_left
 }
 
+a_launcher_killed_while_staging_leaves_nothing() {
+    head -c 100000000 /dev/zero >"$tmp/big.bin"
+    "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/big.bin" --rank-program "$top/tests/lib/fake_rank" >"$tmp/launch.out" 2>&1 &
+    launcher=$!
+    until_true 20 grep -q "staging data" "$tmp/launch.out"
+    kill -9 $launcher
+    rm "$tmp/big.bin"
+    exits 11 "$berth" status --exit-code
+    exits 0 "$berth" stop -y
+    exits 12 "$berth" status --exit-code
+    exits 2 "$berth" resume
+    one_sentence
+    nothing_left
+}
+
 servers_that_restart_do_not_matter() {
     launch_fake FAKE_STEPS=80
     "$berth" attach "$run" >"$tmp/attach.out" 2>"$tmp/attach.err" </dev/null &
@@ -230,7 +246,8 @@ a_full_disk_on_a_node_is_one_sentence() {
 e2e a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_last_line \
     consequences_are_not_taken_for_the_cause a_killed_agent_is_a_lost_host \
     a_killed_coordinator_ends_the_run_everywhere a_stopped_rank_does_not_stop_the_end \
-    a_killed_launcher_changes_nothing servers_that_restart_do_not_matter \
+    a_killed_launcher_changes_nothing a_launcher_killed_while_staging_leaves_nothing \
+    servers_that_restart_do_not_matter \
     an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
     ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
     the_end_is_told_on_a_full_disk a_dead_agent_s_last_failure_is_the_cause \

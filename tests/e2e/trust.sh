@@ -190,6 +190,16 @@ a_bad_host_does_not_hide_what_the_others_can() {
     grep -q "^pass     engine .*$(cat "$sshd_dir/good/port"): runs" "$tmp/out"
 }
 
+one_session_at_a_time_is_enough() {
+    sshd_start narrow "MaxSessions 1"
+    one_node_plan "$tmp/plan1.json"
+    head -c 1000 /dev/urandom >"$tmp/data.bin"
+    sshd_hosts narrow >"$tmp/hosts"
+    exits 0 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
+    sshd_stop narrow
+}
+
 what_login_files_print_does_no_harm() {
     sshd_start noisy "ForceCommand echo Welcome to the machine; echo more >&2; exec /bin/sh -c \"\$SSH_ORIGINAL_COMMAND\""
     exits 0 "$berth" doctor "127.0.0.1:$sshd_port" "${sshd_connect[@]}"
@@ -250,7 +260,7 @@ e2e host_keys_get_openssh_s_answer hashed_names_are_found a_changed_key_stops_wi
     an_unknown_key_is_shown_and_refused_without_consent accepted_keys_stay_with_the_run \
     a_refused_key_is_an_authentication_failure keys_that_cannot_be_used_are_explained \
     the_key_agent_is_used a_port_that_is_not_ssh_is_named hosts_that_cannot_be_reached_are_named \
-    many_connections_at_once_are_not_mistaken_for_refusals \
+    many_connections_at_once_are_not_mistaken_for_refusals one_session_at_a_time_is_enough \
     a_bad_host_does_not_hide_what_the_others_can what_login_files_print_does_no_harm \
     nodes_that_cannot_reach_each_other_are_named a_host_behind_another_is_reached
 tap_done
