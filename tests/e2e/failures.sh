@@ -86,13 +86,13 @@ a_killed_launcher_changes_nothing() {
 }
 
 a_launcher_killed_while_staging_leaves_nothing() {
-    head -c 100000000 /dev/zero >"$tmp/big.bin"
+    head -c 100000000 /dev/zero >"$tmp/big.txt"
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/big.bin" --rank-program "$top/tests/lib/fake_rank" >"$tmp/launch.out" 2>&1 &
+        --data "local:$tmp/big.txt" --rank-program "$top/tests/lib/fake_rank" >"$tmp/launch.out" 2>&1 &
     launcher=$!
     until_true 20 grep -q "staging data" "$tmp/launch.out"
     kill -9 $launcher
-    rm "$tmp/big.bin"
+    rm "$tmp/big.txt"
     exits 11 "$berth" status --exit-code
     exits 0 "$berth" stop -y
     exits 12 "$berth" status --exit-code

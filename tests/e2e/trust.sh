@@ -193,10 +193,10 @@ a_bad_host_does_not_hide_what_the_others_can() {
 one_session_at_a_time_is_enough() {
     sshd_start narrow "MaxSessions 1"
     one_node_plan "$tmp/plan1.json"
-    head -c 1000 /dev/urandom >"$tmp/data.bin"
+    head -c 1000 /dev/urandom >"$tmp/data.txt"
     sshd_hosts narrow >"$tmp/hosts"
     exits 0 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
-        --data "local:$tmp/data.bin" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
+        --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
     sshd_stop narrow
 }
 

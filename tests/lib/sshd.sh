@@ -5,7 +5,7 @@
 #   sshd_setup DIR            keys and folders (once)
 #   sshd_start NAME [LINE...] a server; LINEs are added to its sshd_config. Sets sshd_port
 #   sshd_stop NAME            ends the server and its sessions
-#   sshd_restart NAME         starts it again, with its keys and on its port
+#   sshd_restart NAME         starts a stopped one again, with its keys and on its port
 #   sshd_stop_all
 #   sshd_hosts NAME...        a host list for berth, one line per server, on stdout
 #   $sshd_dir/id              private key to log in with;  $sshd_dir/known_hosts   all host keys
@@ -26,6 +26,19 @@ sshd_setup() {
 
 sshd_is_up() {
     (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# Start the server NAME with the configuration it has, on its port; wait until it answers.
+sshd_restart() {
+    local dir=$sshd_dir/$1 port
+    port=$(sed -n 's/^Port //p' "$dir/sshd_config")
+    "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log" || return 1
+    for _ in $(seq 200); do
+        [ -s "$dir/pid" ] && sshd_is_up "$port" && return 0
+        sleep 0.05
+    done
+    sshd_stop "$1"
+    return 1
 }
 
 sshd_start() {
@@ -54,54 +67,44 @@ sshd_start() {
             echo "SetEnv HOME=$dir/home"
             printf '%s\n' "$@"
         } >"$dir/sshd_config"
-        "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log" || continue
-        for _ in $(seq 100); do
-            if [ -s "$dir/pid" ] && sshd_is_up "$sshd_port"; then
-                echo "$sshd_port" >"$dir/port"
-                echo "[127.0.0.1]:$sshd_port $(cut -d' ' -f1,2 "$dir/host_key.pub")" >>"$sshd_dir/known_hosts"
-                return 0
-            fi
-            sleep 0.05
-        done
+        sshd_restart "$name" || continue
+        echo "$sshd_port" >"$dir/port"
+        echo "[127.0.0.1]:$sshd_port $(cut -d' ' -f1,2 "$dir/host_key.pub")" >>"$sshd_dir/known_hosts"
+        return 0
     done
     echo "sshd does not start:" >&2
     cat "$dir/log" >&2
     return 1
 }
 
-# The server's process and those it forked for sessions; what sessions started detached stays.
-sshd_stop() {
-    local dir=$sshd_dir/$1 pid child
-    [ -s "$dir/pid" ] || return 0
-    pid=$(cat "$dir/pid")
-    for child in $(cat "/proc/$pid/task/$pid/children" 2>/dev/null || :); do
-        kill "$child" 2>/dev/null || : # it may have ended by itself
-    done
-    kill "$pid" 2>/dev/null || :
-    for _ in $(seq 100); do # its port and its PidFile are free once it is gone
-        [ -e "/proc/$pid" ] || break
-        sleep 0.05
-    done
-    rm -f "$dir/pid"
+# Pids of the listeners of a server: more than the pid file may know of.
+sshd_pids() {
+    local p
+    for p in /proc/[0-9]*; do
+        tr '\0' ' ' <"$p/cmdline" | grep -q "^[^ ]*sshd.* -f $sshd_dir/$1/sshd_config " && echo "${p#/proc/}"
+    done 2>/dev/null || :
 }
 
-# A server that was stopped, again on its port.
-sshd_restart() {
-    local dir=$sshd_dir/$1
-    "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log"
-    for _ in $(seq 100); do
-        if [ -s "$dir/pid" ] && sshd_is_up "$(cat "$dir/port")"; then return 0; fi
-        sleep 0.05
+# The server's process and those it forked for sessions; what sessions started detached stays.
+sshd_stop() {
+    local pid child
+    for pid in $(sshd_pids "$1"); do
+        for child in $(cat "/proc/$pid/task/$pid/children" 2>/dev/null || :); do
+            kill "$child" 2>/dev/null || : # it may have ended by itself
+        done
+        kill "$pid" 2>/dev/null || :
+        for _ in $(seq 100); do
+            [ -n "$(tr -d '\0' <"/proc/$pid/cmdline")" ] || break # gone, or dead and not collected
+            sleep 0.05
+        done 2>/dev/null
     done
-    echo "sshd '$1' does not come back:" >&2
-    cat "$dir/log" >&2
-    return 1
+    rm -f "$sshd_dir/$1/pid"
 }
 
 sshd_stop_all() {
     local d
     for d in "$sshd_dir"/*/; do
-        [ ! -s "$d/pid" ] || sshd_stop "$(basename "$d")"
+        [ ! -f "$d/sshd_config" ] || sshd_stop "$(basename "$d")"
     done
 }
 
