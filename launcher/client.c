@@ -370,6 +370,8 @@ enum rc client_stop(struct client *c, double grace_s, struct str *report, struct
 enum rc client_clean(struct client *c, struct err *e)
 {
     struct everywhere w;
+    if (!has_nodes(c) && !c->info.past_count)
+        return RC_OK; /* nothing ever came there */
     enum rc rc = client_connect_all(c, &w, e);
     if (rc)
         return rc;

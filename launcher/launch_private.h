@@ -20,6 +20,7 @@ struct launch {
     const char **names; /* labels, borrowed from info.nodes */
     struct run_info info;
     bool is_resume;
+    bool is_written;      /* the run's folder tells of this attempt */
     struct run_spec spec; /* without hosts until their addresses are known */
     char *engine;         /* local path */
     struct stage_file engine_file, data_file;

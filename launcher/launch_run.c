@@ -47,17 +47,13 @@ static enum rc write_file(const struct launch *l, const char *name, const char *
     return rc;
 }
 
+/* What is to be done. A resumed run keeps what is known of its last attempt until agents are about
+ * to start: an attempt that fails before must not hide where the checkpoints are. */
 static enum rc write_folder(struct launch *l, struct err *e)
 {
-    enum rc rc = RC_OK;
-    if (!l->is_resume)
-        rc = run_dir_create(&l->info, clock_wall_s(), e);
-    if (rc)
-        return rc;
-    str_copy(l->spec.id, sizeof(l->spec.id), l->info.id);
     struct json *hosts = hosts_to_json(&l->hosts);
     char *text = json_print(hosts, true);
-    rc = write_file(l, RUN_USER_HOSTS, text, e);
+    enum rc rc = write_file(l, RUN_USER_HOSTS, text, e);
     if (!rc)
         rc = write_file(l, RUN_USER_PLAN, l->plan_text, e);
     free(text);
@@ -70,6 +66,7 @@ static enum rc write_folder(struct launch *l, struct err *e)
     l->info.reason = NULL;
     json_free(l->info.status);
     l->info.status = NULL;
+    l->is_written = true;
     return rc ? rc : run_dir_save(&l->info, e);
 }
 
@@ -491,8 +488,6 @@ static enum rc go(struct launch *l, struct err *e)
     if (!rc)
         rc = check_hosts(l, e);
     if (!rc)
-        rc = run_dir_save(&l->info, e);
-    if (!rc)
         rc = check_store(l, e);
     if (!rc)
         rc = stage_all(l, e);
@@ -501,7 +496,7 @@ static enum rc go(struct launch *l, struct err *e)
     if (!rc)
         rc = write_specs(l, e);
     if (!rc) /* from here on something may run: what finds it again is on disk before */
-        rc = run_dir_save(&l->info, e);
+        rc = write_folder(l, e);
     if (rc)
         return rc;
     rc = start_agents(l, e);
@@ -514,11 +509,14 @@ static enum rc go(struct launch *l, struct err *e)
 
 enum rc launch_run(struct launch *l, struct err *e)
 {
-    enum rc rc = write_folder(l, e);
+    enum rc rc = l->is_resume ? RC_OK : run_dir_create(&l->info, clock_wall_s(), e);
+    str_copy(l->spec.id, sizeof(l->spec.id), l->info.id);
+    if (!rc && !l->is_resume)
+        rc = write_folder(l, e);
     if (rc)
         return rc;
     rc = go(l, e);
-    if (rc) {
+    if (rc && l->is_written) {
         struct record_failure f = {.rank = -1};
         str_copy(f.code, sizeof(f.code), rc_word(rc));
         str_copy(f.message, sizeof(f.message), e->msg);
@@ -527,8 +525,9 @@ enum rc launch_run(struct launch *l, struct err *e)
         l->info.has_failure = true;
         l->info.ended_wall_s = clock_wall_s();
         run_dir_save(&l->info, NULL);
-        return rc;
     }
+    if (rc)
+        return rc;
     l->info.state = RUN_RUNNING;
     if (!(l->info.launched_wall_s > 0))
         l->info.launched_wall_s = clock_wall_s();

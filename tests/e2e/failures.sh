@@ -98,6 +98,21 @@ a_launcher_killed_while_staging_leaves_nothing() {
     exits 12 "$berth" status --exit-code
     exits 2 "$berth" resume
     one_sentence
+    exits 0 "$berth" clean latest -y --local
+    nothing_left
+}
+
+a_resume_that_fails_early_hides_nothing() {
+    begin
+    exits 0 "$berth" stop "$run" -y
+    sshd_hosts a >"$tmp/new-hosts"
+    echo "127.0.0.1:1 dir=$tmp/never" >>"$tmp/new-hosts"
+    exits 6 "$berth" resume "$run" --hosts "$tmp/new-hosts" --rank-program "$top/tests/lib/fake_rank"
+    exits 12 "$berth" status "$run" --exit-code --json
+    [ "$(jq -r '.attempt, .hosts[1]' "$tmp/out" | xargs)" = "1 127.0.0.1:$(cat "$sshd_dir/b/port")" ]
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -d
+    until_true 10 grep -q "resumes from step" "$(node_dir b 1)/rank-1.log"
+    exits 0 "$berth" stop "$run" -y
     nothing_left
 }
 
@@ -247,7 +262,7 @@ e2e a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_
     consequences_are_not_taken_for_the_cause a_killed_agent_is_a_lost_host \
     a_killed_coordinator_ends_the_run_everywhere a_stopped_rank_does_not_stop_the_end \
     a_killed_launcher_changes_nothing a_launcher_killed_while_staging_leaves_nothing \
-    servers_that_restart_do_not_matter \
+    a_resume_that_fails_early_hides_nothing servers_that_restart_do_not_matter \
     an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
     ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
     the_end_is_told_on_a_full_disk a_dead_agent_s_last_failure_is_the_cause \
