@@ -45,6 +45,8 @@ static enum rc make_schedule(struct rank_setup *s, struct err *e)
                 "plan again with the same version",
                 p.program);
     }
+    if (p.offer.device == DEVICE_CPU && p.offer.vcpus > 0 && p.offer.gpus_per_node > 0)
+        s->planned_threads = (int)(p.offer.vcpus / p.offer.gpus_per_node);
     double rate = p.tokens_per_s_per_rank * (double)p.strategy.ranks;
     s->mfu_per_token_rate = p.mfu > 0 && rate > 0 ? p.mfu / rate : NAN;
     s->planned_external_bytes = json_int(json_get(p.prediction, "memory"), "external_bytes", 0);
@@ -159,11 +161,14 @@ static enum rc common_kernels(struct rank_setup *s, const struct kernels **out, 
     return rc;
 }
 
+/* As many as the plan counted on, and no more than this host has for each of its ranks. */
 static int threads_of(const struct rank_setup *s)
 {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
     int share = cores / (int)s->spec.hosts[s->spec.self].ranks;
+    if (s->planned_threads > 0 && share > s->planned_threads)
+        share = s->planned_threads;
     return share > 1 ? share : 1;
 }
 

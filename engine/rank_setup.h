@@ -23,6 +23,7 @@ struct rank_setup {
     struct data *data;
     FILE *trace;
     int64_t planned_external_bytes; /* 0: the plan does not say */
+    int planned_threads;            /* cores of a rank in the plan; 0: it does not say */
     double mfu_per_token_rate;      /* MFU at one token per second of all ranks; NaN: unknown */
 };
 
