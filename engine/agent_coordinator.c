@@ -645,7 +645,7 @@ struct json *coord_status(const struct coord *c, double now_s)
     json_add_num(o, "cost_usd", cost < 0 ? NAN : (double)cost / USD_MICRO);
     json_add(o, "metrics", c->metrics ? json_clone(c->metrics) : NULL);
     json_add(o, "memory", c->memory ? json_clone(c->memory) : NULL);
-    if (c->spec->host_count <= 256) /* larger ones would not fit into a message */
+    if (c->spec->host_count <= 100) /* more would not fit into a message */
         json_add(o, "hosts", hosts_status(c, now_s));
     return o;
 }

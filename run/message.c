@@ -1,6 +1,5 @@
 #include "run/message.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,8 +60,10 @@ enum rc msg_take(struct msg_reader *r, struct json **out, struct err *e)
 void msg_put(struct str *out, const struct json *v)
 {
     char *text = json_print(v, false);
-    assert(strlen(text) <= MSG_MAX_BYTES);
-    str_add(out, text);
+    if (strlen(text) <= MSG_MAX_BYTES)
+        str_add(out, text);
+    else
+        str_add(out, "{\"type\":\"error\",\"message\":\"the answer is too long for a message\"}");
     str_addc(out, '\n');
     free(text);
 }

@@ -47,7 +47,8 @@ void msg_reader_feed(struct msg_reader *r, const char *bytes, size_t n);
  */
 enum rc msg_take(struct msg_reader *r, struct json **out, struct err *e);
 
-/* Append v as one line to a buffer. A message over MSG_MAX_BYTES is our mistake. */
+/* Append v as one line to a buffer. What would be longer than MSG_MAX_BYTES becomes an error
+ * message, since the other side would cut the stream off. */
 void msg_put(struct str *out, const struct json *v);
 
 /* {"type":type}; the caller frees it. */

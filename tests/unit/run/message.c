@@ -70,6 +70,28 @@ static void refuses_what_is_not_an_object_or_too_long(void **state)
     msg_reader_release(&r);
 }
 
+static void what_is_too_long_to_be_sent_becomes_an_error(void **state)
+{
+    (void)state;
+    struct str out = STR_INIT, text = STR_INIT;
+    struct msg_reader r;
+    struct json *v = msg_new("status"), *got;
+    struct err e = ERR_INIT;
+    for (int i = 0; i < MSG_MAX_BYTES; i++)
+        str_addc(&text, 'x');
+    json_add_str(v, "text", str_text(&text));
+    msg_put(&out, v);
+    json_free(v);
+    msg_reader_init(&r);
+    msg_reader_feed(&r, str_text(&out), out.len);
+    assert_int_equal(msg_take(&r, &got, &e), RC_OK);
+    assert_true(msg_is(got, "error"));
+    json_free(got);
+    msg_reader_release(&r);
+    str_release(&text);
+    str_release(&out);
+}
+
 static void another_protocol_is_named(void **state)
 {
     (void)state;
@@ -125,6 +147,7 @@ int test_message(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_messages_however_the_bytes_arrive),
         cmocka_unit_test(refuses_what_is_not_an_object_or_too_long),
+        cmocka_unit_test(what_is_too_long_to_be_sent_becomes_an_error),
         cmocka_unit_test(another_protocol_is_named),
         cmocka_unit_test(unknown_metrics_are_null_and_come_back_unknown),
         cmocka_unit_test(failure_text_cannot_steer_a_terminal),
