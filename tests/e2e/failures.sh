@@ -73,6 +73,7 @@ a_stopped_rank_does_not_stop_the_end() {
 }
 
 a_killed_launcher_changes_nothing() {
+    rm -f "$tmp/launch.out"
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" \
         --env FAKE_STEPS=40 >"$tmp/launch.out" 2>&1 &
@@ -87,6 +88,7 @@ a_killed_launcher_changes_nothing() {
 
 a_launcher_killed_while_staging_leaves_nothing() {
     head -c 100000000 /dev/zero >"$tmp/big.txt"
+    rm -f "$tmp/launch.out" # what an earlier test left there must not be taken for an answer
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/big.txt" --rank-program "$top/tests/lib/fake_rank" >"$tmp/launch.out" 2>&1 &
     launcher=$!
@@ -152,6 +154,7 @@ a_deleted_run_folder_ends_its_agent() {
 }
 
 ctrl_c_leaves_a_run_running() {
+    rm -f "$tmp/launch.out"
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" \
         --env FAKE_STEPS=100000 >"$tmp/launch.out" 2>&1 &
