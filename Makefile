@@ -119,7 +119,7 @@ FORCE:
 # facts/NAME.EXT becomes embed_NAME_EXT (base/embed.h)
 .PRECIOUS: $(BUILD)/obj/%.o
 .SECONDEXPANSION:
-$(BUILD)/obj/%/facts.o: $$(wildcard $$*/facts/*)
+$(BUILD)/obj/%/facts.o: $$(wildcard $$*/facts/*) | $(DEPS_STAMP)
 	@mkdir -p $(@D); echo '  EMBED $*/facts'
 	@{ echo '.section .rodata'; for f in $^; do s=embed_$$(basename $$f | tr '.-' '__'); \
 	  echo ".globl $$s"; echo "$$s: .incbin \"$$f\""; echo "$${s}_end: .byte 0"; echo '.balign 8'; \
@@ -128,7 +128,8 @@ $(BUILD)/obj/%/facts.o: $$(wildcard $$*/facts/*)
 	@$(CC) -c -o $@ $(@:.o=.S)
 
 $(DEPS_STAMP): ; @tests/lib/packages $@ $(PACKAGES)
-$(TEST_DEPS_STAMP): ; @tests/lib/packages $@ $(TEST_PACKAGES)
+# one after the other: the package manager lets only one work at a time
+$(TEST_DEPS_STAMP): | $(DEPS_STAMP) ; @tests/lib/packages $@ $(TEST_PACKAGES)
 
 # --- tests ----------------------------------------------------------------------------------------
 
