@@ -115,12 +115,8 @@ static void write_metrics(const struct json *event)
     struct record_metrics m;
     if (record_metrics_from_json(&m, event, NULL))
         return;
-    struct json *v = record_metrics_to_json(&m);
-    struct str line = STR_INIT;
-    msg_put(&line, v);
-    file_append(RUN_FILE_METRICS, str_text(&line), line.len, 0600, NULL);
-    str_release(&line);
-    json_free(v);
+    char line[RECORD_METRICS_TEXT];
+    file_append(RUN_FILE_METRICS, line, record_metrics_line(line, &m, false), 0600, NULL);
 }
 
 /* --- what happens to the ranks --- */

@@ -44,11 +44,16 @@ void control_free(struct control *c)
 void control_send(struct control *c, struct json *event)
 {
     struct str line = STR_INIT;
-    struct err ignored;
     msg_put(&line, event);
-    file_write_fd(c->fd >= 0 ? c->fd : 1, line.p, line.len, "control line", &ignored);
+    control_send_line(c, line.p, line.len);
     str_release(&line);
     json_free(event);
+}
+
+void control_send_line(struct control *c, const char *line, size_t len)
+{
+    struct err ignored;
+    file_write_fd(c->fd >= 0 ? c->fd : 1, line, len, "control line", &ignored);
 }
 
 static void receive(struct control *c)

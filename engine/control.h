@@ -3,6 +3,7 @@
 #define ENGINE_CONTROL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -15,6 +16,8 @@ void control_free(struct control *c);
 
 /* Takes event. Failures to send are ignored: without an agent the rank ends anyway. */
 void control_send(struct control *c, struct json *event);
+/* The same for an event that is already a line of text. Allocates nothing. */
+void control_send_line(struct control *c, const char *line, size_t len);
 
 /* Next command that has arrived, NULL when there is none now. Caller frees. */
 struct json *control_poll(struct control *c);

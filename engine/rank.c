@@ -40,6 +40,7 @@ struct rank_run {
     bool wants_stop, wants_save;
     double saved_s;       /* when the last checkpoint was complete */
     int64_t memory_bytes; /* slabs and external, measured after the warm-up; -1 unknown */
+    char line[RECORD_METRICS_TEXT];
 };
 
 static bool is_first(const struct rank_run *r)
@@ -74,9 +75,7 @@ static void send_step(struct rank_run *r, const struct step_result *out, double 
     m.mfu = rank_setup_mfu(&r->setup, m.tokens_per_second);
     m.memory_bytes = r->memory_bytes;
     m.is_skipped = out->is_skipped;
-    struct json *v = record_metrics_to_json(&m);
-    json_add_str(v, "event", "step");
-    control_send(r->control, v);
+    control_send_line(r->control, r->line, record_metrics_line(r->line, &m, true));
 }
 
 static void send_failure(struct rank_run *r, const struct err *e)

@@ -2,7 +2,8 @@
  *
  *   berth-engine rank --dir RUNDIR --rank N [--trace FILE]
  *
- * Reads RUNDIR/spec.json, talks to its agent on descriptor 3 (run/message.h). */
+ * Reads RUNDIR/spec.json, talks to its agent on descriptor 3 (run/message.h). After the first
+ * step nothing allocates, apart from a command that comes and a checkpoint. */
 #ifndef ENGINE_RANK_H
 #define ENGINE_RANK_H
 

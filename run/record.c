@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/json_line.h"
 #include "base/str.h"
 #include "base/text.h"
 
@@ -26,21 +27,21 @@ void record_metrics_init(struct record_metrics *m)
         m->busy_s[l] = m->exposed_s[l] = NAN;
 }
 
-static void add_known_int(struct json *o, const char *key, int64_t x)
+static void put_lanes(struct json_line *l, const char *key, const double *seconds)
 {
-    if (x < 0)
-        json_add_null(o, key);
-    else
-        json_add_int(o, key, x);
+    json_line_open(l, key);
+    for (int i = 0; i < LANE_COUNT; i++)
+        if (isfinite(seconds[i]))
+            json_line_num(l, lane_name((enum lane)i), seconds[i]);
+    json_line_close(l);
 }
 
-static struct json *lanes_to_json(const double *seconds)
+static void put_known_int(struct json_line *l, const char *key, int64_t x)
 {
-    struct json *o = json_obj();
-    for (int l = 0; l < LANE_COUNT; l++)
-        if (isfinite(seconds[l]))
-            json_add_num(o, lane_name((enum lane)l), seconds[l]);
-    return o;
+    if (x < 0)
+        json_line_null(l, key);
+    else
+        json_line_int(l, key, x);
 }
 
 static void lanes_from_json(double *seconds, const struct json *v)
@@ -49,23 +50,35 @@ static void lanes_from_json(double *seconds, const struct json *v)
         seconds[l] = json_num(v, lane_name((enum lane)l), NAN);
 }
 
+size_t record_metrics_line(
+    char text[RECORD_METRICS_TEXT], const struct record_metrics *m, bool is_event)
+{
+    struct json_line l;
+    json_line_begin(&l, text, RECORD_METRICS_TEXT);
+    if (is_event)
+        json_line_word(&l, "event", "step");
+    json_line_int(&l, "step", m->step);
+    json_line_num(&l, "wall_s", m->wall_s);
+    json_line_num(&l, "loss", m->loss);
+    json_line_num(&l, "lr", m->lr);
+    json_line_num(&l, "grad_norm", m->grad_norm);
+    json_line_num(&l, "step_seconds", m->step_seconds);
+    put_lanes(&l, "busy_seconds", m->busy_s);
+    put_lanes(&l, "exposed_seconds", m->exposed_s);
+    put_known_int(&l, "tokens", m->tokens);
+    json_line_num(&l, "tokens_per_second", m->tokens_per_second);
+    json_line_num(&l, "mfu", m->mfu);
+    put_known_int(&l, "memory_bytes", m->memory_bytes);
+    json_line_bool(&l, "is_skipped", m->is_skipped);
+    return json_line_end(&l);
+}
+
 struct json *record_metrics_to_json(const struct record_metrics *m)
 {
-    struct json *o = json_obj();
-    json_add_int(o, "step", m->step);
-    json_add_num(o, "wall_s", m->wall_s);
-    json_add_num(o, "loss", m->loss);
-    json_add_num(o, "lr", m->lr);
-    json_add_num(o, "grad_norm", m->grad_norm);
-    json_add_num(o, "step_seconds", m->step_seconds);
-    json_add(o, "busy_seconds", lanes_to_json(m->busy_s));
-    json_add(o, "exposed_seconds", lanes_to_json(m->exposed_s));
-    add_known_int(o, "tokens", m->tokens);
-    json_add_num(o, "tokens_per_second", m->tokens_per_second);
-    json_add_num(o, "mfu", m->mfu);
-    add_known_int(o, "memory_bytes", m->memory_bytes);
-    json_add_bool(o, "is_skipped", m->is_skipped);
-    return o;
+    char text[RECORD_METRICS_TEXT];
+    struct json *v = NULL;
+    json_parse(&v, text, record_metrics_line(text, m, false), NULL);
+    return v;
 }
 
 enum rc record_metrics_from_json(struct record_metrics *out, const struct json *v, struct err *e)
@@ -116,7 +129,10 @@ bool run_state_is_final(enum run_state s)
 struct json *record_failure_to_json(const struct record_failure *f)
 {
     struct json *o = json_obj();
-    add_known_int(o, "rank", f->rank);
+    if (f->rank >= 0)
+        json_add_int(o, "rank", f->rank);
+    else
+        json_add_null(o, "rank");
     json_add_str(o, "host", f->host);
     json_add_str(o, "code", f->code);
     json_add_str(o, "message", f->message);

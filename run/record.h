@@ -4,6 +4,7 @@
 #define RUN_RECORD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -31,7 +32,14 @@ struct record_metrics {
     int64_t memory_bytes;         /* of rank 0: slabs and what lies outside them (external) */
 };
 
+enum { RECORD_METRICS_TEXT = 2048 };
+
 void record_metrics_init(struct record_metrics *m);
+/* The record as one line with its '\n'; a rank's message to its agent with {"event":"step"} in
+ * front of it. Returns its bytes. Allocates nothing. */
+size_t record_metrics_line(
+    char text[RECORD_METRICS_TEXT], const struct record_metrics *m, bool is_event);
+/* The same as a value; the caller frees it. */
 struct json *record_metrics_to_json(const struct record_metrics *m);
 /* step is required; everything else may be missing. Hostile input gives an error, never a trap. */
 enum rc record_metrics_from_json(struct record_metrics *out, const struct json *v, struct err *e);

@@ -130,6 +130,39 @@ static void unknown_metrics_are_null_and_come_back_unknown(void **state)
     json_free(v);
 }
 
+/* The line a rank sends: the agent's reader takes it, whatever the numbers are. */
+static void the_longest_metrics_fit_into_their_line(void **state)
+{
+    (void)state;
+    char text[RECORD_METRICS_TEXT];
+    struct err e = ERR_INIT;
+    struct json *v = NULL;
+    struct record_metrics m, back;
+    const double x = -1.23456789012e-300;
+    m = (struct record_metrics){.step = INT64_MAX,
+        .wall_s = x,
+        .loss = x,
+        .lr = x,
+        .grad_norm = x,
+        .step_seconds = x,
+        .tokens = INT64_MAX,
+        .tokens_per_second = x,
+        .mfu = x,
+        .memory_bytes = INT64_MAX};
+    for (int l = 0; l < LANE_COUNT; l++)
+        m.busy_s[l] = m.exposed_s[l] = x;
+    size_t n = record_metrics_line(text, &m, true);
+    assert_in_range(n, 1, RECORD_METRICS_TEXT - 1);
+    assert_int_equal(n, strlen(text));
+    assert_int_equal(text[n - 1], '\n');
+    assert_int_equal(json_parse(&v, text, n, &e), RC_OK);
+    assert_string_equal(json_str(v, "event", ""), "step");
+    assert_int_equal(record_metrics_from_json(&back, v, &e), RC_OK);
+    assert_true(back.tokens == INT64_MAX);
+    assert_true(back.exposed_s[LANE_COUNT - 1] < 0);
+    json_free(v);
+}
+
 static void failure_text_cannot_steer_a_terminal(void **state)
 {
     (void)state;
@@ -150,6 +183,7 @@ int test_message(void)
         cmocka_unit_test(what_is_too_long_to_be_sent_becomes_an_error),
         cmocka_unit_test(another_protocol_is_named),
         cmocka_unit_test(unknown_metrics_are_null_and_come_back_unknown),
+        cmocka_unit_test(the_longest_metrics_fit_into_their_line),
         cmocka_unit_test(failure_text_cannot_steer_a_terminal),
     };
     return cmocka_run_group_tests_name("run/message", tests, NULL, NULL);

@@ -1,0 +1,191 @@
+#include "engine/rank.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "lib_count.h"
+#include "planner/plan_file.h"
+#include "planner/search.h"
+#include "run/message.h"
+#include "run/spec.h"
+
+enum { STEPS = 100000, FIRST_COUNTED = 2, LAST_COUNTED = 12 };
+
+/* A plan for one rank on one core. */
+static struct json *make_plan(void)
+{
+    struct err e = ERR_INIT;
+    struct rates *rates = NULL;
+    struct search *found = NULL;
+    struct job j;
+    struct offer o;
+    struct offers *l = offers_new();
+    job_init(&j);
+    offer_init(&o);
+    offer_put_text(&o, OFFER_PROVIDER, "test", PROVENANCE_REPORTED);
+    offer_put_text(&o, OFFER_ID, "box", PROVENANCE_REPORTED);
+    o.device = DEVICE_CPU;
+    o.gpus_per_node = 1;
+    o.vcpus = 1;
+    o.ram_bytes = 4LL << 30;
+    offer_settle(&o);
+    assert_int_equal(rates_builtin(&rates, &e), RC_OK);
+    assert_int_equal(offers_add(l, &o, &e), RC_OK);
+    assert_int_equal(model_find(&j.model, "tiny-llama", &e), RC_OK);
+    j.has_model = true;
+    j.seq = 32;
+    j.global_batch_tokens = 64;
+    j.tokens = STEPS * j.global_batch_tokens;
+    assert_int_equal(job_finish(&j, &e), RC_OK);
+    struct search_input in = {.job = &j, .offers = l, .rates = rates};
+    assert_int_equal(search_run(&found, &in, &e), RC_OK);
+    assert_true(found->n_plans > 0);
+    struct json *v = plan_file_make(&found->plans[0], &j, &o, rates, "9.9", NULL);
+    search_free(found);
+    rates_free(rates);
+    offers_free(l);
+    job_release(&j);
+    return v;
+}
+
+static void write_file(const char *dir, const char *name, const void *bytes, size_t n)
+{
+    char *path = path_join(dir, name);
+    struct err e = ERR_INIT;
+    assert_int_equal(file_write(path, bytes, n, 0600, &e), RC_OK);
+    free(path);
+}
+
+static void make_run_dir(const char *dir)
+{
+    static const unsigned char zeros[8192];
+    struct run_spec s;
+    run_spec_init(&s);
+    snprintf(s.id, sizeof(s.id), "20261130-083000-abcd");
+    memset(s.token, 'a', sizeof(s.token) - 1);
+    run_spec_add_host(&s, "here", "127.0.0.1", 0, 1);
+    s.steps = STEPS;
+    s.data.path = path_join(dir, "tokens");
+    s.data.kind = base_strdup("uint16");
+    s.plan = make_plan();
+    struct json *v = run_spec_to_json(&s);
+    char *text = json_print(v, false);
+    write_file(dir, "tokens", zeros, sizeof(zeros));
+    write_file(dir, RUN_FILE_SPEC, text, strlen(text));
+    free(text);
+    json_free(v);
+    run_spec_release(&s);
+}
+
+/* The agent's end of the line; it allocates nothing while counting. */
+struct agent {
+    int fd;
+    char buf[1 << 16];
+    size_t len;
+    int64_t steps; /* highest seen */
+    int allocations;
+    bool is_stopped; /* the rank said so, after it was told to stop */
+};
+
+static void say(struct agent *a, const char *line)
+{
+    if (send(a->fd, line, strlen(line), MSG_NOSIGNAL) < 0)
+        perror("send");
+}
+
+static void take_line(struct agent *a, const char *line)
+{
+    char answer[128];
+    const char *port = strstr(line, "\"port\":"), *step = strstr(line, "\"step\":");
+    if (strstr(line, "\"event\":\"listening\"") && port) {
+        snprintf(answer, sizeof(answer),
+            "{\"cmd\":\"peers\",\"first\":0,\"peers\":[\"127.0.0.1:%ld\"]}\n",
+            strtol(port + 7, NULL, 10));
+        say(a, answer);
+    } else if (strstr(line, "\"event\":\"step\"") && step) {
+        a->steps = strtoll(step + 7, NULL, 10);
+        if (a->steps == FIRST_COUNTED)
+            count_start();
+        if (a->steps == LAST_COUNTED) {
+            a->allocations = count_stop();
+            say(a, "{\"cmd\":\"stop\"}\n");
+        }
+    }
+    a->is_stopped |= strstr(line, "\"event\":\"stopped\"") != NULL;
+}
+
+static void *agent_main(void *arg)
+{
+    struct agent *a = arg;
+    ssize_t n;
+    while ((n = read(a->fd, a->buf + a->len, sizeof(a->buf) - 1 - a->len)) > 0) {
+        char *nl, *line = a->buf;
+        a->len += (size_t)n;
+        a->buf[a->len] = '\0';
+        while ((nl = strchr(line, '\n'))) {
+            *nl = '\0';
+            take_line(a, line);
+            line = nl + 1;
+        }
+        a->len -= (size_t)(line - a->buf);
+        memmove(a->buf, line, a->len + 1);
+    }
+    return NULL;
+}
+
+static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **state)
+{
+    (void)state;
+    static struct agent a;
+    char dir[] = "/tmp/berth-rank-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    make_run_dir(dir);
+    int pair[2], kept = fcntl(MSG_CONTROL_FD, F_DUPFD_CLOEXEC, 10);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    a.fd = fcntl(pair[0], F_DUPFD_CLOEXEC, 10);
+    int other = fcntl(pair[1], F_DUPFD_CLOEXEC, 10);
+    close(pair[0]);
+    close(pair[1]);
+    assert_int_equal(dup2(other, MSG_CONTROL_FD), MSG_CONTROL_FD);
+    close(other);
+
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, agent_main, &a), 0);
+    char words[][8] = {"rank", "--dir", "--rank", "0"};
+    char *argv[] = {words[0], words[1], dir, words[2], words[3], NULL};
+    int status = rank_main(5, argv);
+    close(MSG_CONTROL_FD);
+    pthread_join(thread, NULL);
+    if (kept >= 0) {
+        dup2(kept, MSG_CONTROL_FD);
+        close(kept);
+    }
+    close(a.fd);
+    assert_int_equal(status, 0);
+    assert_true(a.steps >= LAST_COUNTED);
+    assert_true(a.is_stopped);
+    assert_int_equal(a.allocations, 0);
+    struct err e = ERR_INIT;
+    assert_int_equal(dir_remove(dir, &e), RC_OK);
+}
+
+int test_rank(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_the_first_steps_the_loop_of_a_rank_allocates_nothing),
+    };
+    return cmocka_run_group_tests_name("rank", tests, NULL, NULL);
+}
