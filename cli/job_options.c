@@ -94,7 +94,7 @@ static const struct option LIMITS[] = {
         .kind = OPTION_CHOICE,
         .is_repeatable = true,
         .argument = "KIND",
-        .choices = "none|ethernet|roce|infiniband|efa|tcpx",
+        .choices = "none|ethernet|roce|infiniband|ib|efa|tcpx",
         .help = "only this network between nodes",
         .example = "--fabric infiniband"},
     {.name = "strategy",
@@ -184,16 +184,18 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
     return rc;
 }
 
-/* A limit of nothing is a mistake, not the absence of a limit. */
+/* As a job file refuses it. */
 static enum rc check_zero(const struct args *args, struct err *e)
 {
-    static const char *const NAMES[] = {
-        "tokens", "seq", "global-batch-tokens", "budget-usd", "max-gpus"};
+    static const struct {
+        const char *option, *field;
+    } NAMES[] = {{"tokens", "tokens"}, {"seq", "seq"},
+        {"global-batch-tokens", "global_batch_tokens"}, {"budget-usd", "budget_usd"},
+        {"max-gpus", "max_gpus"}, {"deadline", "deadline"}};
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
-        if (args_has(args, NAMES[i]) && args_int(args, NAMES[i], 0) == 0)
-            return err_set(e, RC_USAGE, "option '--%s' must be more than 0", NAMES[i]);
-    if (args_has(args, "deadline") && !(args_num(args, "deadline", 0) > 0))
-        return err_set(e, RC_USAGE, "option '--deadline' must be more than 0");
+        if (args_has(args, NAMES[i].option) &&
+            job_refuse_zero(NAMES[i].field, args_num(args, NAMES[i].option, 0), e))
+            return err_in(e, "option '--%s'", NAMES[i].option);
     return RC_OK;
 }
 

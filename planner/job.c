@@ -1,80 +1,15 @@
 #include "planner/job.h"
 
 #include <math.h>
-#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
-#include "inventory/gpu.h"
 #include "planner/training.h"
 
 enum { JOB_MAX_BYTES = 4 << 20 };
 static const int64_t max_tokens = 1000000000000000000;
-
-/* --- words --- */
-
-static const char *const objective_names[] = {"cost", "time", "balanced"};
-static const char *const spot_names[] = {"no", "allow", "only"};
-
-const char *objective_name(enum objective o)
-{
-    return objective_names[o];
-}
-
-const char *spot_name(enum spot s)
-{
-    return spot_names[s];
-}
-
-enum rc objective_parse(const char *word, enum objective *out, struct err *e)
-{
-    for (size_t i = 0; i < BASE_COUNT(objective_names); i++) {
-        if (strcmp(word, objective_names[i]) == 0) {
-            *out = (enum objective)i;
-            return RC_OK;
-        }
-    }
-    return err_set(e, RC_USAGE, "unknown objective '%s'; there are cost, time and balanced", word);
-}
-
-enum rc spot_parse(const char *word, enum spot *out, struct err *e)
-{
-    for (size_t i = 0; i < BASE_COUNT(spot_names); i++) {
-        if (strcmp(word, spot_names[i]) == 0) {
-            *out = (enum spot)i;
-            return RC_OK;
-        }
-    }
-    return err_set(e, RC_USAGE, "spot is '%s'; it may be no, allow or only", word);
-}
-
-enum rc job_allow(struct job *j, const char *word, struct err *e)
-{
-    enum precision p;
-    if (precision_parse(word, &p, NULL))
-        return err_set(e, RC_USAGE, "nothing called '%s' can be allowed; fp32 and bf16 can", word);
-    if (p == PRECISION_FP32)
-        j->allow_fp32 = true;
-    else
-        j->allow_bf16 = true;
-    return RC_OK;
-}
-
-bool job_allows(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    if (list[0] == '\0')
-        return true;
-    for (const char *p = list; *p; p += *p == ',') {
-        size_t len = strcspn(p, ",");
-        if (len == n && strncasecmp(p, word, n) == 0)
-            return true;
-        p += len;
-    }
-    return false;
-}
 
 /* --- life --- */
 
@@ -176,14 +111,18 @@ static const struct field fields[] = {
         0, read_precision},
     {{"objective", "cost, time or balanced", "what the first plan is best at; default cost"}, OTHER,
         0, 0, read_objective},
-    {{"budget_usd", "money", "most the whole run may cost"}, USD, AT(budget_micro_usd), 0, NULL},
-    {{"deadline", "duration", "longest the whole run may take"}, SECONDS, AT(deadline_s), 0, NULL},
+    {{"budget_usd", "money", "most the whole run may cost; default no limit"}, USD,
+        AT(budget_micro_usd), 0, NULL},
+    {{"deadline", "duration", "longest the whole run may take; default no limit"}, SECONDS,
+        AT(deadline_s), 0, NULL},
     {{"max_gpus", "count", "most GPUs (on CPU: worker processes) to rent"}, COUNT, AT(max_gpus), 0,
         NULL},
     {{"providers", "array of words", "only offers of these"}, LIST, TEXT_AT(provider), NULL},
     {{"regions", "array of words", "only offers in these"}, LIST, TEXT_AT(region), NULL},
     {{"gpus", "array of words", "only these GPU models or families"}, LIST, TEXT_AT(gpu), NULL},
-    {{"fabrics", "array of words", "only these between nodes"}, LIST, TEXT_AT(fabric), NULL},
+    {{"fabrics", "array of words",
+         "only these between nodes: none, ethernet, roce, infiniband (ib), efa, tcpx"},
+        LIST, TEXT_AT(fabric), NULL},
     {{"strategies", "array of words", "only these: ddp, zero1, zero2, zero3, hsdp"}, LIST,
         TEXT_AT(strategy), NULL},
     {{"spot", "no, allow or only", "interruptible offers; default no"}, OTHER, 0, 0, read_spot},
@@ -263,26 +202,58 @@ static enum rc read_list(const struct field *f, const struct json *v, char *out,
     if (!json_is_arr(v))
         return err_set(e, RC_INVALID, "it must be an %s", f->doc.form);
     struct str all = STR_INIT;
-    for (size_t i = 0; i < json_len(v); i++)
-        str_addf(&all, "%s%s", i ? "," : "", json_as_str(json_at(v, i), ""));
     enum rc rc = RC_OK;
-    if (!str_copy(out, f->size, str_text(&all)))
+    for (size_t i = 0; i < json_len(v); i++) {
+        const char *word = json_as_str(json_at(v, i), "");
+        if (*word == '\0' || strchr(word, ','))
+            rc = err_set(e, RC_INVALID, "each of it must be a word");
+        str_addf(&all, "%s%s", i ? "," : "", word);
+    }
+    if (!rc && !str_copy(out, f->size, str_text(&all)))
         rc = err_set(e, RC_LIMIT, "it is longer than %zu bytes", f->size - 1);
     str_release(&all);
     return rc;
 }
 
+enum rc job_refuse_zero(const char *field, double value, struct err *e)
+{
+    static const struct {
+        const char *field, *absent;
+    } positive[] = {
+        {"tokens", NULL},
+        {"seq", "the default"},
+        {"global_batch_tokens", "the default"},
+        {"budget_usd", "no limit"},
+        {"deadline", "no limit"},
+        {"max_gpus", "no limit"},
+        {"upload_bytes_per_second", "the default"},
+        {"checkpoint_every", "the default"},
+    };
+    for (size_t i = 0; !(value > 0) && i < BASE_COUNT(positive); i++) {
+        if (strcmp(positive[i].field, field) != 0)
+            continue;
+        if (!positive[i].absent)
+            return err_set(e, RC_USAGE, "it must be more than 0");
+        return err_set(
+            e, RC_USAGE, "it must be more than 0; leave it out for %s", positive[i].absent);
+    }
+    return RC_OK;
+}
+
 static enum rc read_field(struct job *j, const struct field *f, const struct json *v, struct err *e)
 {
+    enum rc rc;
     void *member = (char *)j + f->offset;
     switch (f->kind) {
     case COUNT:
     case BYTES:
     case USD:
-        return read_int(f, v, member, e);
+        rc = read_int(f, v, member, e);
+        return rc ? rc : job_refuse_zero(f->doc.name, (double)*(int64_t *)member, e);
     case SECONDS:
     case NUMBER:
-        return read_number(f, v, member, e);
+        rc = read_number(f, v, member, e);
+        return rc ? rc : job_refuse_zero(f->doc.name, *(double *)member, e);
     case TEXT:
         return read_text(f, v, member, e);
     case LIST:
@@ -487,52 +458,6 @@ static enum rc finish_batch(struct job *j, struct err *e)
     return RC_OK;
 }
 
-/* Each word of the list must name a strategy. */
-static enum rc check_strategies(const char *list, struct err *e)
-{
-    enum rc rc = RC_OK;
-    for (const char *p = list; *p && !rc; p += *p == ',') {
-        enum strategy_kind kind;
-        size_t len = strcspn(p, ",");
-        char *word = base_strndup(p, len);
-        rc = strategy_kind_parse(word, &kind, e);
-        free(word);
-        p += len;
-    }
-    return rc;
-}
-
-static bool is_family(const char *name)
-{
-    for (size_t i = 0; i < gpu_count(); i++)
-        if (strcasecmp(gpu_at(i)->family, name) == 0)
-            return true;
-    return strcasecmp(name, "cpu") == 0;
-}
-
-/* Names of sellers become ids; families stay. */
-static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
-{
-    struct str s = STR_INIT;
-    enum rc rc = RC_OK;
-    for (const char *p = list; *p && !rc; p += *p == ',') {
-        char name[JOB_LIST];
-        size_t n = strcspn(p, ",");
-        snprintf(name, sizeof(name), "%.*s", (int)n, p);
-        p += n;
-        const struct gpu *g = is_family(name) ? NULL : gpu_find(name, 0);
-        const char *near = gpu_nearest(name);
-        if (!g && !is_family(name))
-            rc = near ? err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near)
-                      : err_set(e, RC_USAGE, "unknown GPU '%s'", name);
-        str_addf(&s, "%s%s", s.len ? "," : "", g ? g->id : name);
-    }
-    if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
-        rc = err_set(e, RC_LIMIT, "too many GPUs are named");
-    str_release(&s);
-    return rc;
-}
-
 enum rc job_finish(struct job *j, struct err *e)
 {
     if (!j->has_model)
@@ -548,9 +473,7 @@ enum rc job_finish(struct job *j, struct err *e)
         j->allow_fp32 = true;
     else
         j->allow_bf16 = true;
-    rc = check_strategies(j->strategy, e);
-    if (!rc)
-        rc = settle_gpus(j->gpu, e);
+    rc = job_settle_lists(j, e);
     if (!rc)
         rc = finish_seq(j, e);
     if (!rc)

@@ -74,6 +74,13 @@ struct json *job_to_json(const struct job *j);
  * RC_INVALID with one sentence. Planning starts from a finished job. */
 enum rc job_finish(struct job *j, struct err *e);
 
+/* Part of job_finish: names in the lists of gpus, fabrics and strategies are known ones, spelled as
+ * in offers/1. */
+enum rc job_settle_lists(struct job *j, struct err *e);
+/* A limit of nothing is a mistake, not the absence of a limit: the sentence for a field, by its
+ * name in job files, whose value is 0. */
+enum rc job_refuse_zero(const char *field, double value, struct err *e);
+
 /* Sequences of an optimizer step, and steps of the whole run (the last one counts whole). */
 int64_t job_step_sequences(const struct job *j);
 int64_t job_steps(const struct job *j);

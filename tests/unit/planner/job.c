@@ -106,6 +106,15 @@ static void refuses_bad_jobs_in_one_sentence_and_keeps_the_old(void **state)
         {"{\"training\": 3}", "training"},
         {"{\"data_kind\": \"tokens\"}", "uint16"},
         {"{\"budget_usd\": 1e300}", "budget_usd"},
+        {"{\"budget_usd\": 0}", "'budget_usd': it must be more than 0; leave it out for no limit"},
+        {"{\"deadline\": \"0s\"}", "'deadline': it must be more than 0; leave it out for no limit"},
+        {"{\"max_gpus\": 0}", "'max_gpus': it must be more than 0; leave it out for no limit"},
+        {"{\"tokens\": 0}", "'tokens': it must be more than 0"},
+        {"{\"seq\": 0}", "leave it out for the default"},
+        {"{\"checkpoint_every\": 0}", "leave it out for the default"},
+        {"{\"upload_bytes_per_second\": 0}", "leave it out for the default"},
+        {"{\"providers\": [\"aws\", 7]}", "each of it must be a word"},
+        {"{\"regions\": [\"\"]}", "each of it must be a word"},
     };
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
         struct err e = ERR_INIT;
@@ -128,12 +137,15 @@ static void needs_a_model_tokens_and_whole_sequences(void **state)
     } bad[] = {
         {"{\"tokens\": 5}", "model"},
         {"{\"model\": \"gpt2\"}", "tokens"},
-        {"{\"model\": \"gpt2\", \"tokens\": 0}", "tokens"},
         {"{\"model\": \"gpt2\", \"tokens\": 5, \"seq\": 2048}", "1024"},
         {"{\"model\": \"gpt2\", \"tokens\": 5, \"seq\": 1024, \"global_batch_tokens\": 1500}",
             "1024"},
         {"{\"model\": \"gpt2\", \"tokens\": 9223372036854775807}", "10^18"},
         {"{\"model\": \"gpt2\", \"tokens\": 5, \"training\": {\"lrr\": 1}}", "did you mean 'lr'"},
+        {"{\"model\": \"gpt2\", \"tokens\": 5, \"fabrics\": [\"infinband\"]}",
+            "unknown fabric 'infinband'"},
+        {"{\"model\": \"gpt2\", \"tokens\": 5, \"fabrics\": [\"unknown\"]}", "unknown fabric"},
+        {"{\"model\": \"gpt2\", \"tokens\": 5, \"gpus\": [\"h100-smx\"]}", "'h100-sxm'"},
     };
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
         struct err e = ERR_INIT;
@@ -145,6 +157,20 @@ static void needs_a_model_tokens_and_whole_sequences(void **state)
             fail_msg("case %zu: '%s' lacks '%s'", i, e.msg, bad[i].word);
         job_release(&j);
     }
+}
+
+static void spells_fabrics_as_offers_do(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct job j;
+    job_init(&j);
+    assert_int_equal(
+        read_text(&j, "{\"model\": \"gpt2\", \"tokens\": 5, \"fabrics\": [\"ib\", \"eth\"]}", &e),
+        RC_OK);
+    assert_int_equal(job_finish(&j, &e), RC_OK);
+    assert_string_equal(j.fabric, "infiniband,ethernet");
+    job_release(&j);
 }
 
 static void describes_every_field_it_reads(void **state)
@@ -165,6 +191,7 @@ int test_job(void)
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(refuses_bad_jobs_in_one_sentence_and_keeps_the_old),
         cmocka_unit_test(needs_a_model_tokens_and_whole_sequences),
+        cmocka_unit_test(spells_fabrics_as_offers_do),
         cmocka_unit_test(describes_every_field_it_reads),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL);

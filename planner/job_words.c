@@ -1,0 +1,150 @@
+/* The words of a job: objectives, markets, precisions, and the lists that limit a search. */
+#include <strings.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "inventory/gpu.h"
+#include "inventory/offer.h"
+#include "planner/job.h"
+
+static const char *const objective_names[] = {"cost", "time", "balanced"};
+static const char *const spot_names[] = {"no", "allow", "only"};
+
+const char *objective_name(enum objective o)
+{
+    return objective_names[o];
+}
+
+const char *spot_name(enum spot s)
+{
+    return spot_names[s];
+}
+
+enum rc objective_parse(const char *word, enum objective *out, struct err *e)
+{
+    for (size_t i = 0; i < BASE_COUNT(objective_names); i++) {
+        if (strcmp(word, objective_names[i]) == 0) {
+            *out = (enum objective)i;
+            return RC_OK;
+        }
+    }
+    return err_set(e, RC_USAGE, "unknown objective '%s'; there are cost, time and balanced", word);
+}
+
+enum rc spot_parse(const char *word, enum spot *out, struct err *e)
+{
+    for (size_t i = 0; i < BASE_COUNT(spot_names); i++) {
+        if (strcmp(word, spot_names[i]) == 0) {
+            *out = (enum spot)i;
+            return RC_OK;
+        }
+    }
+    return err_set(e, RC_USAGE, "spot is '%s'; it may be no, allow or only", word);
+}
+
+enum rc job_allow(struct job *j, const char *word, struct err *e)
+{
+    enum precision p;
+    if (precision_parse(word, &p, NULL))
+        return err_set(e, RC_USAGE, "nothing called '%s' can be allowed; fp32 and bf16 can", word);
+    if (p == PRECISION_FP32)
+        j->allow_fp32 = true;
+    else
+        j->allow_bf16 = true;
+    return RC_OK;
+}
+
+bool job_allows(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    if (list[0] == '\0')
+        return true;
+    for (const char *p = list; *p; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+        if (len == n && strncasecmp(p, word, n) == 0)
+            return true;
+        p += len;
+    }
+    return false;
+}
+
+/* --- lists --- */
+
+/* Each word of the list must name a strategy. */
+static enum rc check_strategies(const char *list, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (const char *p = list; *p && !rc; p += *p == ',') {
+        enum strategy_kind kind;
+        size_t len = strcspn(p, ",");
+        char *word = base_strndup(p, len);
+        rc = strategy_kind_parse(word, &kind, e);
+        free(word);
+        p += len;
+    }
+    return rc;
+}
+
+static bool is_family(const char *name)
+{
+    for (size_t i = 0; i < gpu_count(); i++)
+        if (strcasecmp(gpu_at(i)->family, name) == 0)
+            return true;
+    return strcasecmp(name, "cpu") == 0;
+}
+
+/* Names of sellers become ids; families stay. */
+static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
+{
+    struct str s = STR_INIT;
+    enum rc rc = RC_OK;
+    for (const char *p = list; *p && !rc; p += *p == ',') {
+        char name[JOB_LIST];
+        size_t n = strcspn(p, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)n, p);
+        p += n;
+        const struct gpu *g = is_family(name) ? NULL : gpu_find(name, 0);
+        const char *near = gpu_nearest(name);
+        if (!g && !is_family(name))
+            rc = near ? err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near)
+                      : err_set(e, RC_USAGE, "unknown GPU '%s'", name);
+        str_addf(&s, "%s%s", s.len ? "," : "", g ? g->id : name);
+    }
+    if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
+        rc = err_set(e, RC_LIMIT, "too many GPUs are named");
+    str_release(&s);
+    return rc;
+}
+
+/* Spellings of fabrics become the words of offers/1. */
+static enum rc settle_fabrics(char list[JOB_LIST], struct err *e)
+{
+    struct str s = STR_INIT;
+    enum rc rc = RC_OK;
+    for (const char *p = list; *p && !rc; p += *p == ',') {
+        enum offer_fabric fabric = FABRIC_UNKNOWN;
+        char name[JOB_LIST];
+        size_t n = strcspn(p, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)n, p);
+        p += n;
+        if (!offer_fabric_parse(name, &fabric) || fabric == FABRIC_UNKNOWN)
+            rc = err_set(e, RC_USAGE,
+                "unknown fabric '%s'; there are none, ethernet, roce, infiniband, efa and tcpx",
+                name);
+        str_addf(&s, "%s%s", s.len ? "," : "", offer_fabric_name(fabric));
+    }
+    if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
+        rc = err_set(e, RC_LIMIT, "too many fabrics are named");
+    str_release(&s);
+    return rc;
+}
+
+enum rc job_settle_lists(struct job *j, struct err *e)
+{
+    enum rc rc = check_strategies(j->strategy, e);
+    if (!rc)
+        rc = settle_gpus(j->gpu, e);
+    if (!rc)
+        rc = settle_fabrics(j->fabric, e);
+    return rc;
+}
