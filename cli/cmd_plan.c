@@ -12,6 +12,7 @@
 #include "cli/table.h"
 #include "inventory/offer.h"
 #include "planner/explain.h"
+#include "planner/limits.h"
 #include "planner/plan_file.h"
 #include "planner/plan_json.h"
 
@@ -177,6 +178,16 @@ static void print_pareto(const struct planning *p, struct out *out)
     }
 }
 
+/* A misspelt word would otherwise be a limit that nobody sees. */
+static void warn_of_words(const struct planning *p, struct out *out)
+{
+    struct str s = STR_INIT;
+    limits_unmatched(&s, &p->job, p->offers);
+    if (s.len)
+        out_warn(out, "no offer has %s", str_text(&s));
+    str_release(&s);
+}
+
 static enum rc print_text(
     const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
@@ -218,14 +229,17 @@ static enum rc print_nothing(const struct planning *p, struct out *out, struct e
         e->code = RC_NO_FIT;
         return RC_NO_FIT;
     }
+    if (offers_count(p->offers) == 0)
+        return err_set(e, RC_NO_FIT, "the list of offers is empty");
+    if (p->search->searched.offers == 0)
+        return err_set(
+            e, RC_NO_FIT, "no offer passes the job's limits: %s", p->search->rejected[0].why);
     explain_rejected(&s, p->search, 3 * SHOWN_REJECTIONS);
     if (s.len) {
         out_printf(out, "Rejected:\n");
         out_lines(out, str_text(&s));
     }
     str_release(&s);
-    if (p->search->searched.offers == 0)
-        return err_set(e, RC_NO_FIT, "no offer passes the job's limits");
     return err_set(e, RC_NO_FIT, "no plan satisfies memory, budget and deadline");
 }
 
@@ -296,6 +310,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     if (rc)
         return rc;
     rc = offers_load(&p.offers, args, out, e);
+    if (!rc)
+        warn_of_words(&p, out);
     if (!rc)
         rc = search(&p, args, e);
     if (!rc)

@@ -134,7 +134,9 @@ enum rc estimate_make(struct estimate *out, const struct model *m, const struct 
     const struct machine *machine, struct err *e)
 {
     struct schedule *schedule = NULL;
-    enum rc rc = schedule_make(&schedule, m, s, e);
+    enum rc rc = machine_check_precision(machine, s->precision, e);
+    if (!rc)
+        rc = schedule_make(&schedule, m, s, e);
     if (rc)
         return rc;
     memset(out, 0, sizeof *out);

@@ -193,7 +193,7 @@ static void fill_gpu(struct machine *m, struct lookup *l)
     m->peak_flops[PRECISION_FP32] = hw->peak_flops[PRECISION_FP32];
     m->peak_flops[PRECISION_BF16] = hw->peak_flops[PRECISION_BF16];
     m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
-    if (hw->measured_flops > 0)
+    if (hw->measured_flops > 0 && hw->peak_flops[PRECISION_BF16] > 0)
         m->matmul_efficiency[PRECISION_BF16] =
             need(l, "matmul_of_measured") * hw->measured_flops / hw->peak_flops[PRECISION_BF16];
     else
@@ -240,9 +240,6 @@ static enum rc check_hardware(const struct hardware *hw, struct err *e)
         return err_set(e, RC_INVALID, "how many cores a node has is unknown; give 'vcpus'");
     if (!hw->is_gpu)
         return RC_OK;
-    if (!(hw->peak_flops[PRECISION_BF16] > 0))
-        return err_set(
-            e, RC_INVALID, "'%s' does not compute in bf16, or its rate is unknown", what);
     if (!(hw->memory_bytes_per_s > 0) || !(hw->peak_flops[PRECISION_FP32] > 0))
         return err_set(e, RC_INVALID, "the memory bandwidth or fp32 rate of '%s' is unknown", what);
     if (hw->ranks_per_node > 1 && !(hw->link_bytes_per_s > 0))
@@ -274,6 +271,20 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
         return err_set(e, RC_INVALID, "calibration has no positive '%s' for '%s' and stack '%s'",
             l.missing, l.chip, stack);
     return RC_OK;
+}
+
+bool machine_computes(const struct machine *m, enum precision p)
+{
+    return m->peak_flops[p] > 0;
+}
+
+enum rc machine_check_precision(const struct machine *m, enum precision p, struct err *e)
+{
+    if (machine_computes(m, p))
+        return RC_OK;
+    return err_set(e, RC_INVALID,
+        "'%s' does not compute in %s, or its rate is unknown; precision fp32 can be planned",
+        m->hw.is_gpu ? m->hw.gpu : "cpu", precision_name(p));
 }
 
 struct json *machine_constants_json(const struct machine *m)

@@ -126,6 +126,10 @@ struct machine {
 enum rc machine_make(struct machine *out, const struct rates *r, const struct hardware *hw,
     const char *stack, struct err *e);
 struct json *machine_constants_json(const struct machine *m);
+/* Has it a rate for the precision? fp32 always, bf16 not on older GPUs. */
+bool machine_computes(const struct machine *m, enum precision p);
+/* The same as a sentence: RC_INVALID. */
+enum rc machine_check_precision(const struct machine *m, enum precision p, struct err *e);
 
 /* --- seconds of one operation --- */
 

@@ -5,9 +5,9 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "base/units.h"
-#include "inventory/gpu.h"
 #include "inventory/offer.h"
 #include "planner/hardware.h"
+#include "planner/limits.h"
 #include "planner/search_cells.h"
 
 enum { MAX_RANKS_PLANNED = 16384 };
@@ -29,23 +29,6 @@ bool finder_is_cancelled(const struct finder *f)
 
 /* --- offers to groups --- */
 
-static bool allows_gpu(const struct job *j, const struct offer *o)
-{
-    const struct gpu *g = offer_gpu(o);
-    if (o->device == DEVICE_CPU)
-        return job_allows(j->gpu, "cpu");
-    return job_allows(j->gpu, o->gpu) || (g && job_allows(j->gpu, g->family));
-}
-
-static bool allows(const struct job *j, const struct offer *o)
-{
-    bool is_spot = o->market == MARKET_SPOT;
-    if (is_spot ? j->spot == SPOT_NO : j->spot == SPOT_ONLY)
-        return false;
-    return job_allows(j->provider, o->provider) && job_allows(j->region, o->region) &&
-           job_allows(j->fabric, offer_fabric_name(o->fabric)) && allows_gpu(j, o);
-}
-
 static struct group *group_for(struct finder *f, const struct hardware *hw)
 {
     for (size_t i = 0; i < f->n_groups; i++)
@@ -63,16 +46,25 @@ static void offer_name(const struct offer *o, char buf[SEARCH_TEXT])
     snprintf(buf, SEARCH_TEXT, "%s %s", o->provider, o->id);
 }
 
+/* A precision that the job allows and the machine computes in. */
+static enum rc check_precisions(const struct job *j, const struct machine *mc, struct err *e)
+{
+    if (j->allow_fp32)
+        return RC_OK;
+    return machine_check_precision(mc, PRECISION_BF16, e);
+}
+
 static void add_offer(struct finder *f, size_t i)
 {
     const struct offer *o = offers_at(f->in->offers, i);
     struct err e = ERR_INIT;
     struct hardware hw;
     struct machine mc;
-    if (!allows(f->in->job, o))
+    if (!limits_allow(f->in->job, o))
         return;
     f->out->searched.offers++;
-    if (hardware_from_offer(&hw, o, 1, &e) || machine_make(&mc, f->in->rates, &hw, "berth", &e)) {
+    if (hardware_from_offer(&hw, o, 1, &e) || machine_make(&mc, f->in->rates, &hw, "berth", &e) ||
+        check_precisions(f->in->job, &mc, &e)) {
         char name[SEARCH_TEXT];
         offer_name(o, name);
         reject(f, name, e.msg);
@@ -208,7 +200,8 @@ static size_t drop_by_bound(struct race *r, size_t i)
     for (size_t k = 0; k < r->n_cells; k++) {
         struct cell *c = r->cells[k];
         double run_s = bill_run_s(r->f->in->job, c->offer, bounds_step_s(r->bounds, c, i), 0, 0);
-        r->is_in[k] = r->f->in->tries_everything || can_win(c, run_s, i);
+        r->is_in[k] = machine_computes(&c->machine, r->space.items[i].precision) &&
+                      (r->f->in->tries_everything || can_win(c, run_s, i));
         left += r->is_in[k];
         r->f->out->searched.pruned_by_bound += !r->is_in[k];
     }
@@ -369,10 +362,21 @@ static void finder_release(struct finder *f)
     ranking_free(f->ranking);
 }
 
+static void reject_all_offers(struct finder *f)
+{
+    struct str why = STR_INIT;
+    limits_describe(&why, f->in->job, f->in->offers);
+    struct rejection *r = reject(f, "all offers", str_text(&why));
+    r->offers = offers_count(f->in->offers);
+    str_release(&why);
+}
+
 static enum rc run(struct finder *f, struct err *e)
 {
     for (size_t i = 0; i < offers_count(f->in->offers); i++)
         add_offer(f, i);
+    if (f->out->searched.offers == 0 && offers_count(f->in->offers) > 0)
+        reject_all_offers(f);
     f->out->searched.hardware = (int64_t)f->n_groups;
     for (size_t i = 0; i < f->n_groups; i++)
         make_cells(f, i);

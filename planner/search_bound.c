@@ -282,6 +282,8 @@ double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i)
 {
     const struct strategy *s = &b->space->items[i];
     const struct traffic *t = &c->traffic[b->index[i].traffic];
+    if (!machine_computes(&c->machine, s->precision))
+        return INFINITY;
     double compute = c->compute_s[b->index[i].work], slow = c->machine.overlap_slowdown;
     double micro = section_s(compute, t->micro_s, t->micro_exposed_s, slow);
     double last =

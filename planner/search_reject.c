@@ -50,7 +50,7 @@ struct thrift thriftiest(
         double least = (double)space_state_bytes(&j->model, s) + mc->external_bytes -
                        (double)mc->hw.memory_bytes;
         struct estimate x;
-        if (!is_thrifty || least >= (double)best.short_by ||
+        if (!is_thrifty || !machine_computes(mc, s->precision) || least >= (double)best.short_by ||
             estimate_memory(&x, &j->model, s, mc, NULL))
             continue;
         bool is_host;

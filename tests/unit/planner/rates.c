@@ -201,7 +201,7 @@ static void refuses_hardware_it_knows_too_little_about(void **state)
     for (size_t i = 0; i < BASE_COUNT(bad); i++)
         bad[i] = h100_nodes(1);
     bad[0].memory_bytes = 0;
-    bad[1].peak_flops[PRECISION_BF16] = 0; /* V100 */
+    bad[1].peak_flops[PRECISION_FP32] = 0;
     bad[2].ranks_per_node = 0;
     bad[3].link_bytes_per_s = 0;
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {

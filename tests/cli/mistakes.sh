@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What people get wrong in jobs, options and files is said, never silently taken as something else.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib/tap.sh
+data=$top/tests/cli/data
+plan=("$berth" plan --model gpt2 --tokens 1B --offers "$data/nodes.csv")
+
+# job TEXT: a job file with it
+job() {
+    printf '{"model": "gpt2", "tokens": "1B", %s}' "$1" >"$tmp/job.json"
+}
+
+no_limit_is_said_by_leaving_it_out() {
+    local pair
+    for pair in budget_usd:budget-usd deadline:deadline max_gpus:max-gpus; do
+        job "\"${pair%:*}\": 0"
+        exits 2 "$berth" plan "$tmp/job.json" --offers "$data/nodes.csv"
+        one_sentence
+        says "'${pair%:*}': it must be more than 0; leave it out for no limit" "$tmp/err"
+        exits 2 "${plan[@]}" "--${pair#*:}" 0
+        one_sentence
+        says "'--${pair#*:}': it must be more than 0; leave it out for no limit" "$tmp/err"
+    done
+}
+
+words_that_fit_no_offer_are_named() {
+    exits 0 "${plan[@]}" --provider local --provider lcoal --region rack-12 --region mars
+    says "warning: no offer has provider 'lcoal', region 'mars'" "$tmp/err"
+    exits 0 "${plan[@]}" --fabric ib
+    fails grep -q warning "$tmp/err"
+    exits 3 "${plan[@]}" --provider lcoal -q
+    says "limits: of 4 offers, provider leaves out 4" "$tmp/err"
+    exits 3 "${plan[@]}" --provider lcoal --json
+    jq -e '.rejected[0].offers == 4 and (.rejected[0].why | test("provider"))' "$tmp/out"
+    job '"fabrics": ["infinband"]'
+    exits 2 "$berth" plan "$tmp/job.json" --offers "$data/nodes.csv"
+    says "unknown fabric 'infinband'" "$tmp/err"
+    exits 0 "$berth" offers --fabric ib -q
+    [ -s "$tmp/out" ]
+}
+
+for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named; do
+    t "$name" "$name"
+done
+tap_done
