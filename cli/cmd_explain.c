@@ -5,7 +5,8 @@
 #include "planner/explain.h"
 #include "planner/plan_file.h"
 
-static void print_json(const struct plan_file *p, const struct alternative *all, struct out *out)
+static void print_json(
+    const struct plan_file *p, const struct alternative *all, bool agree, struct out *out)
 {
     struct json *doc = out_document(out, "explain/1");
     json_add(doc, "job", job_to_json(&p->job));
@@ -17,6 +18,7 @@ static void print_json(const struct plan_file *p, const struct alternative *all,
     json_add_num(doc, "model_flops_per_token", estimate_model_flops(&p->job.model, p->job.seq));
     json_add_str(doc, "flops_definition", estimate_flops_definition());
     json_add(doc, "alternatives", explain_alternatives_json(all));
+    json_add_bool(doc, "figures_agree", agree);
     json_add(doc, "prediction", json_clone(p->prediction));
     json_add(doc, "constants", json_clone(p->constants));
     out_json(out, doc);
@@ -38,13 +40,21 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     enum rc rc = plan_file_read(&p, args_operand(args, 0), e);
     if (rc)
         return rc;
+    bool agree = true;
     rc = plan_file_check_hash(&p, e);
     if (!rc)
         rc = rates_builtin(&rates, e);
     if (!rc)
+        rc = plan_file_check_figures(&agree, &p, rates, e);
+    if (!rc)
         rc = search_alternatives(all, &p.job, &p.offer, p.nodes, rates, e);
+    if (!rc && !agree)
+        out_warn(out,
+            "the figures of the plan are not those that this program finds for it: they were "
+            "changed after it was made, or another version (%s) made it; plan again",
+            p.program);
     if (!rc && out_is_json(out))
-        print_json(&p, all, out);
+        print_json(&p, all, agree, out);
     else if (!rc)
         print_text(&p, all, out);
     rates_free(rates);
@@ -64,7 +74,8 @@ const struct command CMD_EXPLAIN = {
     .about = "Prints what the plan rests on: the inputs of every formula, memory by name, a step "
              "by lane, what other ways of sharding would do on the same nodes, the bill line by "
              "line, and every constant with its source and date. A plan whose schedule this "
-             "program would build differently is refused.",
+             "program would build differently is refused; figures that it would not find again "
+             "are warned about, and figures_agree is false in JSON.",
     .examples = (const char *const[]){"berth explain plan.json",
         "berth explain plan.json --json | jq '.constants'", NULL},
     .groups = (const struct option_group *const[]){&NO_OPTIONS, NULL},

@@ -106,6 +106,11 @@ void bill_make(struct bill *out, const struct job *j, const struct offer *o, int
     }
 }
 
+bool bill_ignores_interruptions(const struct offer *o)
+{
+    return o->market == MARKET_SPOT || o->interruptions_per_hour > 0;
+}
+
 /* --- JSON --- */
 
 static const char *const case_names[] = {"low", "mid", "high"};

@@ -50,6 +50,9 @@ void bill_make(struct bill *out, const struct job *j, const struct offer *o, int
 double bill_run_s(
     const struct job *j, const struct offer *o, double step_s, double stall_s, double write_s);
 
+/* May the offer be taken away? The bill is that of an undisturbed run. */
+bool bill_ignores_interruptions(const struct offer *o);
+
 const char *bill_line_name(enum bill_line l);
 /* {low, mid, high, lines:{name:{low, mid, high}}}; null for the cost when unpriced. */
 struct json *bill_hours_json(const struct bill *b);

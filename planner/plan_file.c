@@ -247,7 +247,63 @@ enum rc plan_file_check_hash(const struct plan_file *p, struct err *e)
     if (h.hi == p->schedule_hash.hi && h.lo == p->schedule_hash.lo)
         return RC_OK;
     return err_set(e, RC_INVALID,
-        "the plan was made by another version (%s) whose schedule differs from this program's; "
-        "plan again",
+        "the plan's schedule is not what this program makes of it: the file was changed after it "
+        "was made, or another version (%s) made it; plan again",
         p->program);
+}
+
+/* Numbers may differ by what two compilers round differently. */
+static bool same_json(const struct json *a, const struct json *b)
+{
+    if (json_is_obj(a)) {
+        void *cursor = NULL;
+        const char *key;
+        const struct json *v;
+        size_t n = 0, m = 0;
+        while (json_next(a, &cursor, &key, &v) && ++n)
+            if (!same_json(json_get(a, key), json_get(b, key)))
+                return false;
+        for (cursor = NULL; json_next(b, &cursor, &key, &v);)
+            m++;
+        return n == m;
+    }
+    if (json_is_arr(a)) {
+        bool is_same = json_is_arr(b) && json_len(a) == json_len(b);
+        for (size_t i = 0; is_same && i < json_len(a); i++)
+            is_same = same_json(json_at(a, i), json_at(b, i));
+        return is_same;
+    }
+    if (json_is_num(a) && json_is_num(b)) {
+        double x = json_as_num(a, 0), y = json_as_num(b, 0);
+        return fabs(x - y) <= 1e-9 * fmax(fabs(x), fabs(y));
+    }
+    if (!a || !b)
+        return a == b; /* json_get gives NULL for null */
+    char *one = json_print(a, false), *two = json_print(b, false);
+    bool is_same = strcmp(one, two) == 0;
+    free(one);
+    free(two);
+    return is_same;
+}
+
+enum rc plan_file_check_figures(
+    bool *agree, const struct plan_file *p, const struct rates *rates, struct err *e)
+{
+    struct plan again = {.nodes = p->nodes, .strategy = p->strategy};
+    struct machine mc;
+    enum rc rc = hardware_from_offer(&again.hw, &p->offer, p->nodes, e);
+    if (!rc)
+        rc = machine_make(&mc, rates, &again.hw, "berth", e);
+    if (!rc)
+        rc = estimate_make(&again.estimate, &p->job.model, &p->strategy, &mc, e);
+    if (rc)
+        return rc;
+    bill_make(&again.bill, &p->job, &p->offer, p->nodes, &again.estimate);
+    again.ignores_interruptions = bill_ignores_interruptions(&p->offer);
+    struct json *prediction = plan_prediction_json(&again, rates);
+    struct json *constants = machine_constants_json(&mc);
+    *agree = same_json(prediction, p->prediction) && same_json(constants, p->constants);
+    json_free(prediction);
+    json_free(constants);
+    return RC_OK;
 }

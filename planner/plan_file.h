@@ -52,5 +52,10 @@ enum rc plan_file_from_json(struct plan_file *out, const struct json *v, struct 
 enum rc plan_file_read(struct plan_file *out, const char *path, struct err *e);
 /* Expand the schedule and compare: RC_INVALID when this program would run something else. */
 enum rc plan_file_check_hash(const struct plan_file *p, struct err *e);
+/* Predict once more and compare: does the file hold the figures and constants that this program
+ * finds for its job, offer and strategy? A figure edited in the file, or constants of another
+ * version, make it false. RC_INVALID when nothing can be predicted. */
+enum rc plan_file_check_figures(
+    bool *agree, const struct plan_file *p, const struct rates *rates, struct err *e);
 
 #endif

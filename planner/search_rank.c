@@ -379,11 +379,6 @@ static void reject_whole(struct finder *f, const struct candidate *x, const stru
     r->short_by = (double)short_by;
 }
 
-static bool may_be_interrupted(const struct offer *o)
-{
-    return o->market == MARKET_SPOT || o->interruptions_per_hour > 0;
-}
-
 /* Candidates rest on a few blocks of the schedule, plans on all of it, which may take a little more
  * memory or time: at the edge it no longer holds, and there is no plan. */
 static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
@@ -401,7 +396,7 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
         return rc;
     const struct offer *o = offers_at(f->in->offers, x->offer);
     bill_make(&p->bill, f->in->job, o, c->nodes, &p->estimate);
-    p->ignores_interruptions = may_be_interrupted(o);
+    p->ignores_interruptions = bill_ignores_interruptions(o);
     x->bill = p->bill;
     x->is_too_large = !estimate_fits(&p->estimate);
     x->is_allowed = !x->is_too_large && within_limits(f->in->job, &x->bill);

@@ -39,7 +39,23 @@ words_that_fit_no_offer_are_named() {
     [ -s "$tmp/out" ]
 }
 
-for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named; do
+edited_plans_are_noticed() {
+    exits 0 "${plan[@]}" -q --gpu rtx4090 -o "$tmp/plan.json"
+    exits 0 "$berth" explain "$tmp/plan.json" --json
+    fails grep -q warning "$tmp/err"
+    jq -e .figures_agree "$tmp/out"
+    jq '.prediction.cost_usd.mid = 0.01' "$tmp/plan.json" >"$tmp/edited.json"
+    exits 0 "$berth" explain "$tmp/edited.json" --json
+    says "changed after it was made, or another version" "$tmp/err"
+    jq -e '.figures_agree == false' "$tmp/out"
+    jq '.schedule.hash |= sub("^..."; "000")' "$tmp/plan.json" >"$tmp/edited.json"
+    exits 2 "$berth" explain "$tmp/edited.json"
+    one_sentence
+    says "the file was changed after it was made, or another version" "$tmp/err"
+}
+
+for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named \
+    edited_plans_are_noticed; do
     t "$name" "$name"
 done
 tap_done

@@ -59,6 +59,39 @@ static int teardown(void **state)
     return 0;
 }
 
+/* Does the document, with a figure of it replaced, hold what the program finds? */
+static bool agrees(const char *section, const char *part, const char *name, double value)
+{
+    struct err e = ERR_INIT;
+    struct rates *rates = NULL;
+    struct plan_file p;
+    bool agree = false;
+    struct json *v = json_clone(document);
+    if (section) {
+        const struct json *at = json_get(json_get(v, section), part);
+        assert_non_null(json_get(at, name));
+        json_add_num((struct json *)(uintptr_t)at, name, value);
+    }
+    assert_int_equal(rates_builtin(&rates, &e), RC_OK);
+    if (plan_file_from_json(&p, v, &e) || plan_file_check_figures(&agree, &p, rates, &e))
+        fail_msg("%s", e.msg);
+    plan_file_release(&p);
+    rates_free(rates);
+    json_free(v);
+    return agree;
+}
+
+static void notices_figures_that_were_edited(void **state)
+{
+    (void)state;
+    assert_true(agrees(NULL, NULL, NULL, 0));
+    assert_false(agrees("prediction", "step", "seconds", 0.001));
+    assert_false(agrees("prediction", "memory", "peak_bytes", 1000));
+    assert_false(agrees("prediction", "cost_usd", "mid", 0.01));
+    assert_false(agrees("prediction", "hours", "high", 1));
+    assert_false(agrees("constants", "op_floor_s", "value", 1));
+}
+
 static void reads_back_what_was_planned(void **state)
 {
     (void)state;
@@ -203,6 +236,7 @@ int test_plan_file(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_was_planned),
+        cmocka_unit_test(notices_figures_that_were_edited),
         cmocka_unit_test(refuses_what_does_not_belong_together),
         cmocka_unit_test(refuses_every_member_missing),
         cmocka_unit_test(refuses_every_truncation_of_the_text),
