@@ -10,20 +10,38 @@
 
 enum { FACTS_MAX_BYTES = 4 << 20 };
 
-void facts_parse_embedded(struct csv *out, const unsigned char *text, size_t len)
+static enum rc put_rows(struct fact_table *t, const struct csv *rows, struct err *e)
 {
-    enum rc rc = csv_parse(out, (const char *)text, len, NULL);
-    assert(!rc && "embedded facts are not valid CSV");
+    for (size_t i = 0; i < rows->rows; i++) {
+        struct fact_row r = {.table = rows, .row = i, .e = e};
+        t->put(&r);
+        if (r.rc)
+            return r.rc;
+    }
+    if (t->all_put)
+        t->all_put();
+    return RC_OK;
+}
+
+void facts_load(struct fact_table *t)
+{
+    enum rc rc = csv_parse(&t->builtin, (const char *)t->text, *t->len, NULL);
+    if (!rc)
+        rc = put_rows(t, &t->builtin, NULL);
+    assert(!rc && "embedded facts hold a mistake");
     (void)rc;
 }
 
-enum rc facts_parse_file(struct csv *out, const char *path, struct err *e)
+enum rc facts_load_user(struct fact_table *t, const char *path, struct err *e)
 {
     struct str text;
     str_init(&text, FACTS_MAX_BYTES);
+    csv_release(&t->user);
     enum rc rc = err_input(e, file_read(&text, path, FACTS_MAX_BYTES, e));
     if (!rc) {
-        rc = csv_parse(out, str_text(&text), text.len, e);
+        rc = csv_parse(&t->user, str_text(&text), text.len, e);
+        if (!rc)
+            rc = put_rows(t, &t->user, e);
         if (rc)
             err_in(e, "'%s'", path);
     }

@@ -18,10 +18,22 @@ struct fact_row {
     struct err *e;
 };
 
-/* Parse an embedded file; ends the program when it is broken (tests read every file). */
-void facts_parse_embedded(struct csv *out, const unsigned char *text, size_t len);
-/* Parse the user's file; RC_NOT_FOUND when there is none. */
-enum rc facts_parse_file(struct csv *out, const char *path, struct err *e);
+/* One kind of facts: the rows built into the program and, over them, those of the user. */
+struct fact_table {
+    const unsigned char *text; /* the embedded file */
+    const size_t *len;
+    /* Read a row and put it in the place of the one with the same name, or at the end. A row with
+     * a mistake is not put anywhere. */
+    void (*put)(struct fact_row *r);
+    void (*all_put)(void);    /* NULL: nothing more to do */
+    struct csv builtin, user; /* kept, since facts point into them */
+};
+
+/* Put the embedded rows, once; ends the program when they are broken (tests read every file). */
+void facts_load(struct fact_table *t);
+/* Put the rows of the user's file, after facts_load. RC_NOT_FOUND when there is none; RC_INVALID
+ * names line and column. */
+enum rc facts_load_user(struct fact_table *t, const char *path, struct err *e);
 
 /* A cell; def when it is empty or the table has no such column. */
 const char *fact_text(const struct fact_row *r, const char *column, const char *def);

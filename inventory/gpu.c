@@ -1,6 +1,5 @@
 #include "inventory/gpu.h"
 
-#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <pthread.h>
@@ -10,7 +9,6 @@
 #include <strings.h>
 
 #include "base/alloc.h"
-#include "base/csv.h"
 #include "base/embed.h"
 #include "base/str.h"
 #include "inventory/fact_table.h"
@@ -110,49 +108,31 @@ static void index_names(void)
     qsort(names, n_names, sizeof(*names), compare_names);
 }
 
-/* Put a model in the place of the one with the same id, or at the end. */
-static void put_gpu(const struct gpu *g)
+static void put(struct fact_row *r)
 {
+    struct gpu g = read_row(r);
     size_t i = 0;
-    while (i < n_gpus && strcmp(gpus[i].id, g->id) != 0)
+    if (r->rc)
+        return;
+    while (i < n_gpus && strcmp(gpus[i].id, g.id) != 0)
         i++;
     BASE_GROW(gpus, gpus_cap, i + 1);
-    gpus[i] = *g;
+    gpus[i] = g;
     n_gpus = i == n_gpus ? n_gpus + 1 : n_gpus;
 }
 
-static enum rc put_table(const struct csv *table, struct err *e)
-{
-    for (size_t i = 0; i < table->rows; i++) {
-        struct fact_row r = {.table = table, .row = i, .e = e};
-        struct gpu g = read_row(&r);
-        if (r.rc)
-            return r.rc;
-        put_gpu(&g);
-    }
-    index_names();
-    return RC_OK;
-}
+static struct fact_table facts = {
+    .text = embed_gpus_csv, .len = &embed_gpus_csv_len, .put = put, .all_put = index_names};
 
 static void load(void)
 {
-    static struct csv table;
-    facts_parse_embedded(&table, embed_gpus_csv, embed_gpus_csv_len);
-    enum rc rc = put_table(&table, NULL);
-    assert(!rc && "gpus.csv holds a mistake");
-    (void)rc;
+    facts_load(&facts);
 }
 
 enum rc gpu_load_user(const char *path, struct err *e)
 {
-    static struct csv table; /* kept: the models point into it */
     pthread_once(&once, load);
-    csv_release(&table);
-    enum rc rc = facts_parse_file(&table, path, e);
-    if (rc)
-        return rc;
-    rc = put_table(&table, e);
-    return rc ? err_in(e, "'%s'", path) : RC_OK;
+    return facts_load_user(&facts, path, e);
 }
 
 size_t gpu_count(void)

@@ -1,13 +1,11 @@
 #include "inventory/shape.h"
 
-#include <assert.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/alloc.h"
-#include "base/csv.h"
 #include "base/embed.h"
 #include "inventory/fact_table.h"
 
@@ -51,49 +49,32 @@ static struct shape read_row(struct fact_row *r)
     return s;
 }
 
-/* Put a shape in the place of the one with the same name, or at the end. */
-static void put_shape(const struct shape *s)
+static void put(struct fact_row *r)
 {
+    struct shape s = read_row(r);
     size_t i = 0;
-    while (i < n_shapes && (strcmp(shapes[i].provider, s->provider) != 0 ||
-                               strcmp(shapes[i].instance, s->instance) != 0))
+    if (r->rc)
+        return;
+    while (i < n_shapes && (strcmp(shapes[i].provider, s.provider) != 0 ||
+                               strcmp(shapes[i].instance, s.instance) != 0))
         i++;
     BASE_GROW(shapes, shapes_cap, i + 1);
-    shapes[i] = *s;
+    shapes[i] = s;
     n_shapes = i == n_shapes ? n_shapes + 1 : n_shapes;
 }
 
-static enum rc put_table(const struct csv *table, struct err *e)
-{
-    for (size_t i = 0; i < table->rows; i++) {
-        struct fact_row r = {.table = table, .row = i, .e = e};
-        struct shape s = read_row(&r);
-        if (r.rc)
-            return r.rc;
-        put_shape(&s);
-    }
-    return RC_OK;
-}
+static struct fact_table facts = {
+    .text = embed_shapes_csv, .len = &embed_shapes_csv_len, .put = put};
 
 static void load(void)
 {
-    static struct csv table;
-    facts_parse_embedded(&table, embed_shapes_csv, embed_shapes_csv_len);
-    enum rc rc = put_table(&table, NULL);
-    assert(!rc && "shapes.csv holds a mistake");
-    (void)rc;
+    facts_load(&facts);
 }
 
 enum rc shape_load_user(const char *path, struct err *e)
 {
-    static struct csv table; /* kept: the shapes point into it */
     pthread_once(&once, load);
-    csv_release(&table);
-    enum rc rc = facts_parse_file(&table, path, e);
-    if (rc)
-        return rc;
-    rc = put_table(&table, e);
-    return rc ? err_in(e, "'%s'", path) : RC_OK;
+    return facts_load_user(&facts, path, e);
 }
 
 size_t shape_count(void)
