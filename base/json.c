@@ -242,6 +242,15 @@ enum rc json_need_obj(
     return RC_OK;
 }
 
+enum rc json_need_schema(const struct json *obj, const char *schema, struct err *e)
+{
+    const char *has;
+    enum rc rc = json_need_str(obj, "schema", &has, e);
+    if (!rc && strcmp(has, schema) != 0)
+        rc = err_set(e, RC_INVALID, "schema is '%s', this program reads %s", has, schema);
+    return rc;
+}
+
 struct json *json_obj(void)
 {
     return js(json_object());

@@ -57,6 +57,8 @@ enum rc json_need_arr(
     const struct json *obj, const char *key, const struct json **out, struct err *e);
 enum rc json_need_obj(
     const struct json *obj, const char *key, const struct json **out, struct err *e);
+/* Member "schema" must be this one, else a sentence with both. */
+enum rc json_need_schema(const struct json *obj, const char *schema, struct err *e);
 
 /* --- building --- */
 

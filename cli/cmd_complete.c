@@ -1,17 +1,14 @@
 /* `berth __complete KIND`: values for the completion scripts, one per line. Reads only what lies on
  * this machine, so that a key press never waits. */
-#include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/file.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "inventory/gpu.h"
 #include "inventory/shape.h"
+#include "launcher/run_dir.h"
 #include "planner/model.h"
-#include "run/names.h"
 
 static void put_gpus(struct out *out)
 {
@@ -43,17 +40,14 @@ static void put_providers(struct out *out)
 
 static void put_runs(struct out *out)
 {
-    char *state = path_user(PATH_STATE);
-    char *folder = path_join(state, "runs");
-    DIR *d = opendir(folder);
-    for (struct dirent *it; d && (it = readdir(d));)
-        if (run_id_is_valid(it->d_name))
-            out_printf(out, "%s\n", it->d_name);
-    if (d)
-        closedir(d);
+    size_t count;
+    char **ids;
+    struct err e = ERR_INIT; /* a completion has nobody to tell */
+    run_dir_list(&ids, &count, &e);
+    for (size_t i = 0; i < count; i++)
+        out_printf(out, "%s\n", ids[i]);
     out_printf(out, "latest\n");
-    free(folder);
-    free(state);
+    run_dir_list_free(ids, count);
 }
 
 static enum rc run(const struct args *args, struct out *out, struct err *e)

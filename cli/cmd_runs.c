@@ -35,8 +35,10 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     char **ids;
     size_t count;
     enum rc rc = run_dir_list(&ids, &count, e);
-    if (rc)
+    if (rc) {
+        run_dir_list_free(ids, count);
         return rc;
+    }
     struct table *t = table_new(COLUMNS);
     struct json *list = json_arr();
     for (size_t i = 0; i < count; i++) {
@@ -51,9 +53,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
             add_row(t, &r);
             run_info_release(&r);
         }
-        free(ids[i]);
     }
-    free(ids);
+    run_dir_list_free(ids, count);
     if (out_is_json(out)) {
         struct json *doc = out_document(out, "runs/1");
         json_add(doc, "runs", list);

@@ -159,9 +159,7 @@ static struct json *info_to_json(const struct run_info *r)
     json_add(o, "failure", r->has_failure ? record_failure_to_json(&r->failure) : NULL);
     json_add_int(o, "steps", r->steps);
     json_add_str(o, "model", r->model);
-    json_add_int(o, "micro_usd_per_hour", r->money.micro_usd_per_hour);
-    json_add_num(o, "money_since_wall_s", r->money.since_wall_s);
-    json_add_int(o, "spent_micro_usd", r->money.spent_micro_usd);
+    run_money_put(o, &r->money);
     json_add(o, "predicted", predicted_to_json(r));
     json_add_str(o, "identity", r->identity);
     json_add_str(o, "known_hosts", r->known_hosts);
@@ -202,7 +200,7 @@ static void set_latest(const struct run_info *r)
 enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e)
 {
     unsigned char letters[4];
-    char *state = path_user(PATH_STATE), *runs = path_join(state, "runs");
+    char *runs = run_user_runs();
     enum rc rc = dir_make(runs, 0700, e);
     for (int i = 0; !rc && i < 16; i++) { /* a taken id is a coincidence of four letters */
         rc = hash_random(letters, sizeof(letters), e);
@@ -215,7 +213,6 @@ enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e)
             rc = err_sys(e, RC_IO, "cannot create folder '%s'", r->path);
     }
     free(runs);
-    free(state);
     if (rc)
         return rc;
     char *logs = run_dir_file(r, RUN_USER_LOGS);
@@ -278,20 +275,16 @@ static enum rc read_nodes(struct run_info *r, const struct json *v, struct err *
 
 static enum rc read_info(struct run_info *r, const struct json *v, struct err *e)
 {
-    const char *id, *schema;
-    enum rc rc = json_need_str(v, "schema", &schema, e);
-    if (!rc && strcmp(schema, SCHEMA) != 0)
-        rc = err_set(e, RC_INVALID, "schema is '%s', this program reads %s", schema, SCHEMA);
+    enum rc rc = json_need_schema(v, SCHEMA, e);
     if (!rc)
-        rc = json_need_str(v, "id", &id, e);
-    if (!rc && !run_id_is_valid(id))
-        rc = err_set(e, RC_INVALID, "'%s' is not a run id", id);
+        rc = run_id_read(r->id, v, e);
+    if (!rc)
+        rc = run_money_read(&r->money, v, e);
     if (!rc)
         rc = read_nodes(r, v, e);
     if (rc)
         return rc;
     const struct json *predicted = json_get(v, "predicted");
-    str_copy(r->id, sizeof(r->id), id);
     r->state = run_state_parse(json_str(v, "state", ""));
     r->attempt = json_int(v, "attempt", 0);
     r->created_wall_s = get_time(v, "created_at");
@@ -302,9 +295,6 @@ static enum rc read_info(struct run_info *r, const struct json *v, struct err *e
     record_failure_from_json(&r->failure, json_get(v, "failure"));
     r->steps = json_int(v, "steps", 0);
     r->model = dup_str(v, "model");
-    r->money.micro_usd_per_hour = json_int(v, "micro_usd_per_hour", -1);
-    r->money.since_wall_s = json_num(v, "money_since_wall_s", 0);
-    r->money.spent_micro_usd = json_int(v, "spent_micro_usd", 0);
     r->predicted_step_s = json_num(predicted, "step_seconds", NAN);
     r->predicted_tokens_per_s = json_num(predicted, "tokens_per_second", NAN);
     r->predicted_mfu = json_num(predicted, "mfu", NAN);
@@ -325,11 +315,13 @@ static int newest_first(const void *a, const void *b)
 
 enum rc run_dir_list(char ***ids, size_t *count, struct err *e)
 {
-    (void)e;
-    char *state = path_user(PATH_STATE), *runs = path_join(state, "runs");
+    char *runs = run_user_runs();
     DIR *dir = opendir(runs);
     const struct dirent *entry;
     size_t cap = 0;
+    enum rc rc = RC_OK;
+    if (!dir && errno != ENOENT)
+        rc = err_sys(e, RC_IO, "cannot read folder '%s'", runs);
     *ids = NULL;
     *count = 0;
     while (dir && (entry = readdir(dir))) {
@@ -343,8 +335,14 @@ enum rc run_dir_list(char ***ids, size_t *count, struct err *e)
     if (*count)
         qsort(*ids, *count, sizeof(**ids), newest_first);
     free(runs);
-    free(state);
-    return RC_OK;
+    return rc;
+}
+
+void run_dir_list_free(char **ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(ids[i]);
+    free(ids);
 }
 
 static enum rc not_found(char *const *ids, size_t count, const char *name, struct err *e)
@@ -382,8 +380,8 @@ static enum rc find_id(
 
 enum rc run_dir_open(struct run_info *out, const char *name, struct err *e)
 {
-    char **ids, *path = NULL;
     size_t count;
+    char **ids, *path = NULL;
     const char *id;
     struct json *v = NULL;
     run_info_init(out);
@@ -402,9 +400,7 @@ enum rc run_dir_open(struct run_info *out, const char *name, struct err *e)
     }
     if (rc)
         run_info_release(out);
-    for (size_t i = 0; i < count; i++)
-        free(ids[i]);
-    free(ids);
+    run_dir_list_free(ids, count);
     free(path);
     json_free(v);
     return rc;

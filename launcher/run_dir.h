@@ -68,8 +68,10 @@ enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e);
 enum rc run_dir_save(const struct run_info *r, struct err *e);
 /* "latest", an id, or an ending of one that only one run has. RC_NOT_FOUND with what there is. */
 enum rc run_dir_open(struct run_info *out, const char *name, struct err *e);
-/* Ids of all runs, newest first. The caller frees each and the array. */
+/* Ids of all runs, newest first; release them with run_dir_list_free, also after a failure. No
+ * folder yet is no run. */
 enum rc run_dir_list(char ***ids, size_t *count, struct err *e);
+void run_dir_list_free(char **ids, size_t count);
 /* Path of a file in the run's folder; the caller frees it. */
 char *run_dir_file(const struct run_info *r, const char *name);
 

@@ -2,6 +2,8 @@
 
 #include <stdbool.h>
 
+#include "base/json.h"
+
 int64_t run_money_cost(const struct run_money *m, double until_wall_s)
 {
     if (m->micro_usd_per_hour < 0)
@@ -31,4 +33,21 @@ void run_money_go_on(struct run_money *m, int64_t micro_usd_per_hour, double end
     if (is_known || rented_since_wall_s > 0 || !(m->since_wall_s > 0))
         m->since_wall_s = since_s;
     m->micro_usd_per_hour = micro_usd_per_hour;
+}
+
+void run_money_put(struct json *o, const struct run_money *m)
+{
+    json_add_int(o, "micro_usd_per_hour", m->micro_usd_per_hour);
+    json_add_num(o, "money_since_wall_s", m->since_wall_s);
+    json_add_int(o, "spent_micro_usd", m->spent_micro_usd);
+}
+
+enum rc run_money_read(struct run_money *out, const struct json *o, struct err *e)
+{
+    enum rc rc = json_need_int(o, "micro_usd_per_hour", -1, INT64_MAX, &out->micro_usd_per_hour, e);
+    if (!rc)
+        rc = json_need_num(o, "money_since_wall_s", &out->since_wall_s, e);
+    if (!rc)
+        rc = json_need_int(o, "spent_micro_usd", 0, INT64_MAX, &out->spent_micro_usd, e);
+    return rc;
 }

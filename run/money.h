@@ -6,6 +6,10 @@
 
 #include <stdint.h>
 
+#include "base/err.h"
+
+struct json;
+
 struct run_money {
     int64_t micro_usd_per_hour; /* all nodes together; 0: free, -1: unknown */
     double since_wall_s;        /* counts from here, seconds since 1970; 0: not yet */
@@ -21,5 +25,9 @@ int64_t run_money_cost(const struct run_money *m, double until_wall_s);
  * price that was unknown before is taken to have been the new one. */
 void run_money_go_on(struct run_money *m, int64_t micro_usd_per_hour, double ended_wall_s,
     double rented_since_wall_s, double now_wall_s);
+
+/* As members micro_usd_per_hour, money_since_wall_s and spent_micro_usd of an object. */
+void run_money_put(struct json *o, const struct run_money *m);
+enum rc run_money_read(struct run_money *out, const struct json *o, struct err *e);
 
 #endif

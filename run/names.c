@@ -8,6 +8,8 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
 
 char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[4])
 {
@@ -33,6 +35,17 @@ bool run_id_is_valid(const char *id)
             return false;
     }
     return true;
+}
+
+enum rc run_id_read(char out[RUN_ID_TEXT], const struct json *v, struct err *e)
+{
+    const char *id;
+    enum rc rc = json_need_str(v, "id", &id, e);
+    if (!rc && !run_id_is_valid(id))
+        rc = err_set(e, RC_INVALID, "'%s' is not a run id", id);
+    if (!rc)
+        str_copy(out, RUN_ID_TEXT, id);
+    return rc;
 }
 
 char *run_node_dir(const char *workdir, const char *id, int64_t node)
@@ -77,10 +90,16 @@ char *run_rank_log(const char *dir, int64_t rank)
     return base_printf("%s/rank-%lld.log", dir, (long long)rank);
 }
 
+char *run_user_runs(void)
+{
+    char *state = path_user(PATH_STATE), *runs = path_join(state, "runs");
+    free(state);
+    return runs;
+}
+
 char *run_user_dir(const char *id)
 {
-    char *state = path_user(PATH_STATE);
-    char *dir = base_printf("%s/runs/%s", state, id);
-    free(state);
+    char *runs = run_user_runs(), *dir = path_join(runs, id);
+    free(runs);
     return dir;
 }

@@ -14,6 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/err.h"
+
+struct json;
+
 enum { RUN_ID_TEXT = 24 };
 
 #define RUN_DEFAULT_WORKDIR ".berth" /* below the home of the node's user */
@@ -44,6 +48,8 @@ enum { RUN_ID_TEXT = 24 };
 char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[4]);
 /* Exactly that form; anything else could name a path outside the folder of runs. */
 bool run_id_is_valid(const char *id);
+/* Member "id" of a document. */
+enum rc run_id_read(char out[RUN_ID_TEXT], const struct json *v, struct err *e);
 
 /* A checkpoint: its folder's name, and the file without which it is none. */
 #define RUN_STEP_PREFIX   "step-"
@@ -59,6 +65,7 @@ char *run_engine_dir(const char *workdir, const char *hash);           /* WORKDI
 char *run_data_dir(const char *workdir, const char *hash);             /* WORKDIR/data/HASH */
 char *run_shared_dir(const char *shared, const char *id);              /* SHARED/berth-ID */
 char *run_rank_log(const char *dir, int64_t rank);                     /* DIR/rank-N.log */
+char *run_user_runs(void);                                             /* $STATE/runs */
 char *run_user_dir(const char *id);                                    /* $STATE/runs/ID */
 
 #endif

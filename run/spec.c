@@ -170,9 +170,7 @@ static struct json *limits_to_json(const struct run_limits *l)
     struct json *o = json_obj();
     json_add_int(o, "max_micro_usd", l->max_micro_usd);
     json_add_num(o, "max_s", l->max_s);
-    json_add_int(o, "micro_usd_per_hour", l->money.micro_usd_per_hour);
-    json_add_num(o, "money_since_wall_s", l->money.since_wall_s);
-    json_add_int(o, "spent_micro_usd", l->money.spent_micro_usd);
+    run_money_put(o, &l->money);
     return o;
 }
 
@@ -310,11 +308,7 @@ static enum rc read_limits(struct run_limits *l, const struct json *v, struct er
     if (!rc)
         rc = read_seconds(o, "max_s", 0, &l->max_s, e);
     if (!rc)
-        rc = json_need_int(o, "micro_usd_per_hour", -1, INT64_MAX, &l->money.micro_usd_per_hour, e);
-    if (!rc)
-        rc = json_need_num(o, "money_since_wall_s", &l->money.since_wall_s, e);
-    if (!rc)
-        rc = json_need_int(o, "spent_micro_usd", 0, INT64_MAX, &l->money.spent_micro_usd, e);
+        rc = run_money_read(&l->money, o, e);
     return rc;
 }
 
@@ -361,22 +355,15 @@ static enum rc read_documents(struct run_spec *s, const struct json *v, struct e
 
 static enum rc read_head(struct run_spec *s, const struct json *v, struct err *e)
 {
-    const char *schema, *id;
-    enum rc rc = json_need_str(v, "schema", &schema, e);
-    if (!rc && strcmp(schema, SCHEMA) != 0)
-        rc = err_set(e, RC_INVALID, "schema is '%s', this program reads %s", schema, SCHEMA);
+    enum rc rc = json_need_schema(v, SCHEMA, e);
     if (!rc)
-        rc = json_need_str(v, "id", &id, e);
-    if (!rc && !run_id_is_valid(id))
-        rc = err_set(e, RC_INVALID, "'%s' is not a run id", id);
+        rc = run_id_read(s->id, v, e);
     if (!rc)
         rc = json_need_int(v, "attempt", 1, 1000000, &s->attempt, e);
     if (!rc)
         rc = json_need_int(v, "steps", 0, INT64_MAX, &s->steps, e);
     if (!rc)
         rc = json_need_int(v, "resume_step", RUN_RESUME_NEWEST, INT64_MAX, &s->resume_step, e);
-    if (!rc)
-        str_copy(s->id, sizeof(s->id), id);
     return rc;
 }
 

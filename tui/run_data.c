@@ -148,12 +148,9 @@ void run_list_read(
     if (run_dir_list(&ids, &count, &e))
         str_copy(rows->error, sizeof(rows->error), e.msg);
     rows->row = base_calloc(count + 1, sizeof(*rows->row));
-    for (size_t i = 0; i < count; i++) {
-        if (i < RUNS_MAX && !atomic_load(is_cancelled))
-            open_row(&rows->row[rows->n++], ids[i]);
-        free(ids[i]);
-    }
-    free(ids);
+    for (size_t i = 0; i < count && i < RUNS_MAX && !atomic_load(is_cancelled); i++)
+        open_row(&rows->row[rows->n++], ids[i]);
+    run_dir_list_free(ids, count);
     mailbox_post(mb, (struct message){r->kind, rows, run_rows_free});
 }
 

@@ -42,8 +42,18 @@ a_run_that_does_not_exist_is_not_an_input_file() {
     exits 1 "$berth" status nothing
 }
 
+runs_that_cannot_be_listed_are_not_no_runs() {
+    mkdir -p "$BERTH_HOME/state" && touch "$BERTH_HOME/state/runs"
+    exits 1 "$berth" runs
+    says "cannot read folder" "$tmp/err"
+    exits 1 "$berth" status
+    says "cannot read folder" "$tmp/err"
+    rm "$BERTH_HOME/state/runs"
+}
+
 t an_absent_file_is_bad_input an_absent_file_is_bad_input
 t a_folder_is_bad_input a_folder_is_bad_input
 t an_unreadable_settings_file_is_bad_input an_unreadable_settings_file_is_bad_input
 t a_run_that_does_not_exist_is_not_an_input_file a_run_that_does_not_exist_is_not_an_input_file
+t runs_that_cannot_be_listed_are_not_no_runs runs_that_cannot_be_listed_are_not_no_runs
 tap_done
