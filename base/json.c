@@ -176,10 +176,14 @@ int64_t json_int(const struct json *obj, const char *key, int64_t def)
     return json_as_int(json_get(obj, key), def);
 }
 
+bool json_as_bool(const struct json *v, bool def)
+{
+    return json_is_bool(v) ? json_is_true(jt(v)) : def;
+}
+
 bool json_bool(const struct json *obj, const char *key, bool def)
 {
-    const struct json *v = json_get(obj, key);
-    return json_is_bool(v) ? json_is_true(jt(v)) : def;
+    return json_as_bool(json_get(obj, key), def);
 }
 
 static enum rc wrong(const struct json *obj, const char *key, const char *want, struct err *e)

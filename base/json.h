@@ -47,6 +47,7 @@ bool json_bool(const struct json *obj, const char *key, bool def);
 const char *json_as_str(const struct json *v, const char *def);
 double json_as_num(const struct json *v, double def);
 int64_t json_as_int(const struct json *v, int64_t def);
+bool json_as_bool(const struct json *v, bool def);
 
 /* Member that must be there and have the type (and lie in min..max), else a sentence naming it. */
 enum rc json_need_str(const struct json *obj, const char *key, const char **out, struct err *e);

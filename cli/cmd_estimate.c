@@ -240,7 +240,9 @@ static enum rc read_strategy(struct strategy *s, const struct model *m, const st
     if (args_has(args, "precision") &&
         precision_parse(args_text(args, "precision"), &s->precision, e))
         return e->code;
-    enum rc rc = read_batch(s, args, e);
+    enum rc rc = model_check_seq(m, s->seq, e);
+    if (!rc)
+        rc = read_batch(s, args, e);
     return rc ? rc : strategy_check(s, m, e);
 }
 

@@ -203,7 +203,8 @@ static void note_assumptions(const struct job *j, struct out *out)
 {
     char text[UNITS_TEXT];
     if (j->is_seq_assumed)
-        out_note(out, "sequences of %lld tokens assumed; --seq N for others", (long long)j->seq);
+        out_note(out, "sequences of %lld tokens assumed%s; --seq N for others", (long long)j->seq,
+            j->model.is_windowed ? ", within the model's sliding_window" : "");
     if (j->is_batch_assumed)
         out_note(out,
             "a batch of %s tokens (%lld sequences) per step assumed; "

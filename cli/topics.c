@@ -166,9 +166,21 @@ static void write_job_fields(struct str *s)
     }
 }
 
+static void write_model_fields(struct str *s)
+{
+    str_add(s, "\nFields of model, when it is an object (that of a config.json will do too: its\n"
+               "sliding window is planned up to its length, rope scaling as linear or llama3)\n\n");
+    for (int i = 0; model_field_at(i)->name; i++) {
+        const struct model_field *f = model_field_at(i);
+        str_addf(s, "  %s (%s)\n", f->name, f->form);
+        help_fold(s, f->help, 6);
+    }
+}
+
 static void write_job(struct str *s)
 {
     write_job_fields(s);
+    write_model_fields(s);
     str_add(s, "\nFields of training, for example {\"training\": {\"lr\": 6e-4, \"seed\": 7}}\n\n");
     for (int i = 0; training_field_at(i)->name; i++) {
         const struct training_field *f = training_field_at(i);

@@ -435,10 +435,7 @@ static enum rc finish_seq(struct job *j, struct err *e)
         j->seq = j->model.max_positions < 4096 ? j->model.max_positions : 4096;
         j->is_seq_assumed = true;
     }
-    if (j->seq > j->model.max_positions)
-        return err_set(e, RC_INVALID, "model '%s' takes sequences of up to %lld tokens, not %lld",
-            j->model.name, (long long)j->model.max_positions, (long long)j->seq);
-    return RC_OK;
+    return model_check_seq(&j->model, j->seq, e);
 }
 
 static enum rc finish_batch(struct job *j, struct err *e)

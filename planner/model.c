@@ -3,12 +3,8 @@
 #include <assert.h>
 
 #include "base/alloc.h"
-#include "base/json.h"
 
 /* --- checking --- */
-
-static const char *const family_names[] = {"llama", "gpt2"};
-static const char *const rope_names[] = {"none", "linear", "llama3"};
 
 /* Largest model worth planning: overflow cannot happen below these. */
 static const double max_params = 2e14;
@@ -88,6 +84,15 @@ static enum rc check_numbers(const struct model *m, struct err *e)
     return RC_OK;
 }
 
+enum rc model_check_seq(const struct model *m, int64_t seq, struct err *e)
+{
+    if (seq <= m->max_positions)
+        return RC_OK;
+    return err_set(e, RC_INVALID, "model '%s' takes sequences of up to %lld tokens%s, not %lld",
+        m->name, (long long)m->max_positions,
+        m->is_windowed ? ", the length of its 'sliding_window'" : "", (long long)seq);
+}
+
 /* Parameters in floating point, so that absurd products are seen instead of overflowing. */
 static double rough_params(const struct model *m)
 {
@@ -100,8 +105,8 @@ static double rough_params(const struct model *m)
 
 enum rc model_check(const struct model *m, struct err *e)
 {
-    if ((int)m->family < 0 || (size_t)m->family >= BASE_COUNT(family_names) || (int)m->rope < 0 ||
-        (size_t)m->rope >= BASE_COUNT(rope_names))
+    if ((int)m->family < 0 || m->family >= MODEL_FAMILIES || (int)m->rope < 0 ||
+        m->rope >= ROPE_KINDS)
         return err_set(e, RC_INVALID, "model '%s' is of no known family", m->name);
     enum rc rc = check_dimensions(m, e);
     if (!rc)
@@ -277,76 +282,4 @@ char *model_tensor_name(const struct model *m, int unit, enum tensor_role role, 
     else
         snprintf(buf, 128, "%s.%d.%s", prefix, unit - 1, word);
     return buf;
-}
-
-/* --- JSON --- */
-
-struct json *model_to_json(const struct model *m)
-{
-    struct json *v = json_obj();
-    json_add_str(v, "name", m->name);
-    json_add_str(v, "family", family_names[m->family]);
-    for (size_t i = 0; i < BASE_COUNT(dimensions); i++)
-        json_add_int(v, dimensions[i].name, dimension_of(m, &dimensions[i]));
-    json_add_bool(v, "is_tied", m->is_tied);
-    json_add_bool(v, "has_qkv_bias", m->has_qkv_bias);
-    json_add_bool(v, "has_qk_norm", m->has_qk_norm);
-    json_add_num(v, "norm_eps", m->norm_eps);
-    if (m->family == MODEL_LLAMA) {
-        json_add_num(v, "rope_theta", m->rope_theta);
-        json_add_str(v, "rope_scaling", rope_names[m->rope]);
-    }
-    if (m->rope != ROPE_PLAIN)
-        json_add_num(v, "rope_factor", m->rope_factor);
-    if (m->rope == ROPE_LLAMA3) {
-        json_add_num(v, "rope_low_freq", m->rope_low_freq);
-        json_add_num(v, "rope_high_freq", m->rope_high_freq);
-        json_add_int(v, "rope_original_positions", m->rope_original_positions);
-    }
-    return v;
-}
-
-/* Index of a word in a table, -1 when it is not there. */
-static int find_word(const char *const *words, size_t n, const char *word)
-{
-    for (size_t i = 0; i < n; i++)
-        if (word && strcmp(words[i], word) == 0)
-            return (int)i;
-    return -1;
-}
-
-enum rc model_from_json(struct model *out, const struct json *v, struct err *e)
-{
-    struct model m = {.name = "unnamed"};
-    const char *name = json_str(v, "name", NULL);
-    if (name)
-        snprintf(m.name, sizeof m.name, "%s", name);
-    int family = find_word(family_names, BASE_COUNT(family_names), json_str(v, "family", NULL));
-    int rope = find_word(rope_names, BASE_COUNT(rope_names), json_str(v, "rope_scaling", "none"));
-    if (family < 0)
-        return err_set(e, RC_INVALID, "model '%s' needs a family, llama or gpt2", m.name);
-    if (rope < 0)
-        return err_set(
-            e, RC_INVALID, "model '%s': rope_scaling must be none, linear or llama3", m.name);
-    m.family = (enum model_family)family;
-    m.rope = (enum rope_scaling)rope;
-    for (size_t i = 0; i < BASE_COUNT(dimensions); i++) {
-        const struct dimension *d = &dimensions[i];
-        int64_t *field = (int64_t *)((char *)&m + d->offset);
-        if (json_need_int(v, d->name, 1, d->max, field, e))
-            return err_in(e, "model '%s'", m.name);
-    }
-    m.is_tied = json_bool(v, "is_tied", false);
-    m.has_qkv_bias = json_bool(v, "has_qkv_bias", false);
-    m.has_qk_norm = json_bool(v, "has_qk_norm", false);
-    m.norm_eps = json_num(v, "norm_eps", 1e-5);
-    m.rope_theta = json_num(v, "rope_theta", family == MODEL_LLAMA ? 1e4 : 0);
-    m.rope_factor = json_num(v, "rope_factor", 0);
-    m.rope_low_freq = json_num(v, "rope_low_freq", 0);
-    m.rope_high_freq = json_num(v, "rope_high_freq", 0);
-    m.rope_original_positions = json_int(v, "rope_original_positions", 0);
-    enum rc rc = model_check(&m, e);
-    if (!rc)
-        *out = m;
-    return rc;
 }

@@ -18,15 +18,16 @@ struct json;
 
 enum { MODEL_ALIGN = 128, MODEL_MAX_TENSORS = 24, MODEL_NAME = 64 };
 
-enum model_family { MODEL_LLAMA, MODEL_GPT2 };
-enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
+enum model_family { MODEL_LLAMA, MODEL_GPT2, MODEL_FAMILIES };
+enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_KINDS };
 
 /* Value type. Dimensions are elements; checked by model_check before anything uses them. */
 struct model {
     char name[MODEL_NAME];
     enum model_family family;
     int64_t layers, width, heads, kv_heads, head_dim, ffn, vocab, max_positions;
-    bool is_tied;      /* output matrix is the token embedding */
+    bool is_windowed; /* max_positions is the length of a sliding window, which we do not compute */
+    bool is_tied;     /* output matrix is the token embedding */
     bool has_qkv_bias; /* Qwen2; GPT-2 always has all biases */
     bool has_qk_norm;  /* Qwen3 */
     double norm_eps, rope_theta;
@@ -85,9 +86,16 @@ struct unit_layout {
 /* A preset by name, or a Hugging Face config.json by path. */
 enum rc model_find(struct model *out, const char *name_or_path, struct err *e);
 enum rc model_from_config(struct model *out, const struct json *config, struct err *e);
-/* Dimensions as JSON, and back: what plan/1 stores. Caller frees. */
+/* Dimensions as JSON, and back: what plan/1 stores. Caller frees. Unknown fields are refused. */
 struct json *model_to_json(const struct model *m);
 enum rc model_from_json(struct model *out, const struct json *v, struct err *e);
+/* One field of that object, as `berth help job` shows it: the i-th, NULL name at the end. */
+struct model_field {
+    const char *name, *form, *help;
+};
+const struct model_field *model_field_at(int i);
+/* RC_INVALID when the model cannot take sequences of so many tokens. */
+enum rc model_check_seq(const struct model *m, int64_t seq, struct err *e);
 /* Positive, dividing, not absurd: one sentence naming the field otherwise. */
 enum rc model_check(const struct model *m, struct err *e);
 /* Names of the presets: i-th, NULL at the end. */

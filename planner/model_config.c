@@ -14,14 +14,13 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 struct config_type {
     const char *name;
     bool has_qkv_bias, has_qk_norm;
-    bool has_window; /* sliding_window applies when it is there (Mistral) or switched on (Qwen) */
-    bool window_needs_switch;
+    bool has_window; /* sliding_window applies unless use_sliding_window is false (Qwen: absent) */
 };
 static const struct config_type config_types[] = {
-    {"llama", false, false, false, false},
-    {"mistral", false, false, true, false},
-    {"qwen2", true, false, true, true},
-    {"qwen3", false, true, true, true},
+    {"llama", false, false, true},
+    {"mistral", false, false, true},
+    {"qwen2", true, false, false},
+    {"qwen3", false, true, false},
 };
 
 static enum rc need(const struct json *c, const char *key, int64_t *out, struct err *e)
@@ -61,7 +60,8 @@ static enum rc refuse_unknown_parts(const struct json *c, struct err *e)
 static enum rc need_activation(
     const struct json *c, const char *key, const char *wanted, const char *other, struct err *e)
 {
-    const char *have = json_str(c, key, wanted);
+    const struct json *v = json_get(c, key);
+    const char *have = v ? json_as_str(v, "not a text") : wanted;
     if (strcmp(have, wanted) != 0 && strcmp(have, other) != 0)
         return err_set(e, RC_INVALID, "'%s' is '%s'; only '%s' is supported", key, have, wanted);
     return RC_OK;
@@ -69,24 +69,48 @@ static enum rc need_activation(
 
 /* --- Llama family --- */
 
-/* Scaling sits in rope_scaling (type or rope_type), in newer files in rope_parameters. */
+/* The object and its type: rope_parameters in newer files, where the type may be left out, or
+ * rope_scaling with rope_type or type. *type is "default" without any. */
+static enum rc find_rope(
+    const struct json *c, const struct json **out, const char **type, struct err *e)
+{
+    static const char *const names[] = {"rope_parameters", "rope_scaling"};
+    *type = "default";
+    *out = NULL;
+    for (size_t i = 0; i < BASE_COUNT(names); i++) {
+        const struct json *r = json_get(c, names[i]), *have;
+        if (!r)
+            continue;
+        if (!json_is_obj(r))
+            return err_set(e, RC_INVALID, "'%s' must be an object or null", names[i]);
+        have = json_get(r, "rope_type") ? json_get(r, "rope_type") : json_get(r, "type");
+        if (!have && i == 0)
+            continue;
+        if (!json_is_str(have))
+            return err_set(e, RC_INVALID, "'%s' needs a text 'rope_type'", names[i]);
+        *out = r;
+        *type = json_as_str(have, "");
+        if (strcmp(*type, "default") != 0 && strcmp(*type, "linear") != 0 &&
+            strcmp(*type, "llama3") != 0)
+            return err_set(e, RC_INVALID,
+                "'%s' is '%s', which is not supported (linear and llama3 are)", names[i], *type);
+        return RC_OK;
+    }
+    return RC_OK;
+}
+
 static enum rc read_rope(struct model *m, const struct json *c, struct err *e)
 {
-    const struct json *r = json_get(c, "rope_parameters");
-    if (!r)
-        r = json_get(c, "rope_scaling");
+    const struct json *r;
+    const char *type;
     m->rope_theta = 10000;
-    enum rc rc = maybe_num(c, "rope_theta", &m->rope_theta, e);
+    enum rc rc = find_rope(c, &r, &type, e);
     if (!rc)
-        rc = maybe_num(r, "rope_theta", &m->rope_theta, e);
-    if (rc || !r)
+        rc = maybe_num(c, "rope_theta", &m->rope_theta, e);
+    if (!rc)
+        rc = maybe_num(json_get(c, "rope_parameters"), "rope_theta", &m->rope_theta, e);
+    if (rc || strcmp(type, "default") == 0)
         return rc;
-    const char *type = json_str(r, "rope_type", json_str(r, "type", "default"));
-    if (strcmp(type, "default") == 0)
-        return RC_OK;
-    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
-        return err_set(
-            e, RC_INVALID, "rope scaling '%s' is not supported (linear and llama3 are)", type);
     rc = json_need_num(r, "factor", &m->rope_factor, e);
     m->rope = ROPE_LINEAR;
     if (rc || type[1] == 'i')
@@ -105,10 +129,11 @@ static enum rc apply_window(
     struct model *m, const struct config_type *t, const struct json *c, struct err *e)
 {
     int64_t window = m->max_positions;
-    if (!t->has_window || (t->window_needs_switch && !json_bool(c, "use_sliding_window", false)))
+    if (!json_bool(c, "use_sliding_window", t->has_window))
         return RC_OK;
     enum rc rc = maybe(c, "sliding_window", &window, e);
-    if (window < m->max_positions)
+    m->is_windowed = window < m->max_positions;
+    if (m->is_windowed)
         m->max_positions = window;
     return rc;
 }

@@ -228,6 +228,71 @@ static void plans_a_sliding_window_only_up_to_its_length(void **state)
     assert_int_equal(m.max_positions, 4096);
 }
 
+/* Llama and Mistral use a window that is there, Qwen one that is switched on. */
+static void a_window_counts_when_it_is_active(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *more;
+        int64_t positions;
+    } cases[] = {
+        {"llama", "\"sliding_window\": 512", 512},
+        {"llama", "\"sliding_window\": 512, \"use_sliding_window\": false", 2048},
+        {"llama", "\"sliding_window\": null", 2048},
+        {"llama", "\"sliding_window\": 4096", 2048},
+        {"mistral", "\"sliding_window\": 512", 512},
+        {"qwen2", "\"sliding_window\": 512", 2048},
+        {"qwen2", "\"sliding_window\": 512, \"use_sliding_window\": true", 512},
+    };
+    for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+        struct err e = ERR_INIT;
+        struct model m;
+        char *text = base_printf("{\"model_type\": \"%s\", \"num_hidden_layers\": 2,"
+                                 "\"hidden_size\": 64, \"num_attention_heads\": 4,"
+                                 "\"intermediate_size\": 64, \"vocab_size\": 9, %s}",
+            cases[i].type, cases[i].more);
+        if (read_config(&m, text, &e))
+            fail_msg("%s", e.msg);
+        assert_int_equal(m.max_positions, cases[i].positions);
+        bool is_short = cases[i].positions == 512;
+        assert_int_equal(m.is_windowed, is_short);
+        assert_int_equal(model_check_seq(&m, 1024, &e), is_short ? RC_INVALID : RC_OK);
+        if (is_short)
+            assert_non_null(strstr(e.msg, "'sliding_window'"));
+        free(text);
+    }
+}
+
+static void an_object_with_unknown_fields_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *word;
+    } bad[] = {
+        {"\"sliding_window\": 512", "'sliding_window'"},
+        {"\"rope_scaling\": {\"type\": \"yarn\"}", "'rope_scaling' must be given as none, linear"},
+        {"\"is_tyed\": true", "did you mean 'is_tied'"},
+        {"\"is_tied\": 1", "'is_tied' must be given as true or false"},
+        {"\"norm_eps\": \"small\"", "'norm_eps' must be given as number"},
+    };
+    for (size_t i = 0; i < BASE_COUNT(bad); i++) {
+        struct err e = ERR_INIT;
+        struct json *v = NULL;
+        struct model m;
+        char *text =
+            base_printf("{\"family\": \"llama\", \"layers\": 2, \"width\": 64, \"heads\": 4,"
+                        "\"kv_heads\": 4, \"head_dim\": 16, \"ffn\": 64, \"vocab\": 9,"
+                        "\"max_positions\": 64, %s}",
+                bad[i].more);
+        assert_int_equal(json_parse(&v, text, strlen(text), &e), RC_OK);
+        assert_int_equal(model_from_json(&m, v, &e), RC_INVALID);
+        if (!strstr(e.msg, bad[i].word))
+            fail_msg("case %zu: '%s' lacks '%s'", i, e.msg, bad[i].word);
+        json_free(v);
+        free(text);
+    }
+}
+
 /* A config of three fields replaced, and the word the sentence must hold. */
 static const struct {
     const char *config, *word;
@@ -256,6 +321,41 @@ static const struct {
         "trillion"},
     {"{\"model_type\": \"llama\", \"num_local_experts\": 8}", "num_local_experts"},
     {"{\"model_type\": \"llama\", \"attention_bias\": true}", "attention_bias"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"rope_scaling\": {\"type\": \"yarn\", "
+     "\"factor\": 4}}",
+        "'rope_scaling' is 'yarn'"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"rope_scaling\": {\"factor\": 8}}",
+        "'rope_scaling' needs a text 'rope_type'"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"rope_scaling\": \"linear\"}",
+        "'rope_scaling' must be an object"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"rope_scaling\": {\"rope_type\": 5}}",
+        "'rope_scaling' needs a text"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"rope_parameters\": {\"rope_type\": "
+     "\"longrope\"}}",
+        "'rope_parameters' is 'longrope'"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"rope_parameters\": {\"rope_theta\": 1e6}, "
+     "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}}",
+        "'rope_scaling' is 'dynamic'"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"hidden_act\": 7}",
+        "'hidden_act'"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, "
+     "\"num_attention_heads\": 4,"
+     "\"intermediate_size\": 64, \"vocab_size\": 9, \"sliding_window\": \"all\"}",
+        "'sliding_window'"},
 };
 
 static void refuses_bad_configs_in_one_sentence(void **state)
@@ -295,6 +395,8 @@ int test_model(void)
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(reads_published_configs),
         cmocka_unit_test(plans_a_sliding_window_only_up_to_its_length),
+        cmocka_unit_test(a_window_counts_when_it_is_active),
+        cmocka_unit_test(an_object_with_unknown_fields_is_refused),
         cmocka_unit_test(refuses_bad_configs_in_one_sentence),
         cmocka_unit_test(refuses_every_truncation_of_a_config),
     };
