@@ -12,6 +12,13 @@ void line_edit_set(struct line_edit *l, const char *text)
     line_edit_paste(l, text);
 }
 
+bool line_edit_clear(struct line_edit *l)
+{
+    bool had = l->len > 0;
+    line_edit_set(l, "");
+    return had;
+}
+
 void line_edit_begin(struct line_edit *l)
 {
     str_copy(l->before, sizeof(l->before), l->text);
@@ -135,4 +142,23 @@ void line_edit_draw(
         from = after(l, from);
     text_put(p, y, x, width, ROLE_CURSOR, l->text + from);
     pane_cursor(p, y, x + text_width(head + from));
+}
+
+void line_edit_draw_filter(const struct line_edit *l, struct pane p, int x, bool is_active)
+{
+    if (l->len == 0 && !is_active)
+        return;
+    x = text_putf(p, 0, x, ROLE_KEY, " / ");
+    line_edit_draw(l, p, 0, x, p.r.w - x - 2 < 32 ? p.r.w - x - 2 : 32, is_active);
+}
+
+void line_edit_draw_field(const struct line_edit *l, struct pane line, const char *name, int label,
+    int width, bool is_here, bool is_active)
+{
+    text_put(line, 0, 2, label, is_here ? ROLE_HEADER : ROLE_NORMAL, name);
+    if (is_here)
+        pane_put(line, 0, 0, '>', ROLE_KEY);
+    line_edit_draw(l, line, 0, 2 + label, width, is_active);
+    if (is_here && !is_active)
+        pane_paint(line, 0, 2 + label, width, ROLE_SELECTED);
 }

@@ -96,23 +96,28 @@ void list_update(struct list *l, const struct list_rows *rows)
         select_cursor(l, rows);
 }
 
-void list_sort_next(struct list *l, const struct list_rows *rows)
+/* --- moves --- */
+
+static void sort_by_next(struct list *l, const struct list_rows *rows)
 {
     int n = 0;
     while (rows->columns[n].title)
         n++;
     l->sort = (l->sort + 1) % n;
     l->is_descending = false;
-    list_update(l, rows);
 }
 
-void list_sort_reverse(struct list *l, const struct list_rows *rows)
+static bool sort_act(struct list *l, const struct list_rows *rows, enum action action)
 {
-    l->is_descending = !l->is_descending;
+    if (!rows->compare || (action != ACT_SORT && action != ACT_SORT_REVERSE))
+        return false;
+    if (action == ACT_SORT)
+        sort_by_next(l, rows);
+    else
+        l->is_descending = !l->is_descending;
     list_update(l, rows);
+    return true;
 }
-
-/* --- moves --- */
 
 bool list_act(struct list *l, const struct list_rows *rows, enum action action)
 {
@@ -138,7 +143,7 @@ bool list_act(struct list *l, const struct list_rows *rows, enum action action)
         l->cursor = last;
         break;
     default:
-        return false;
+        return sort_act(l, rows, action);
     }
     select_cursor(l, rows);
     return true;

@@ -51,10 +51,8 @@ void list_release(struct list *l);
 /* After the rows, the filter or the sorting changed: the selected row stays selected if it is still
  * there, else the cursor stays on its line. */
 void list_update(struct list *l, const struct list_rows *rows);
-/* Sort by the next column to the right. */
-void list_sort_next(struct list *l, const struct list_rows *rows);
-void list_sort_reverse(struct list *l, const struct list_rows *rows);
-/* Moves; true when action was one. */
+/* Moves, and sorting by the next column to the right or the other way round; true when action was
+ * one of them. */
 bool list_act(struct list *l, const struct list_rows *rows, enum action action);
 /* Tell how many lines there are for rows. */
 void list_arrange(struct list *l, int lines);

@@ -80,10 +80,7 @@ static void help_draw(const struct ui *ui, struct pane body)
     const struct help_view *h = &ui->help;
     int x = text_putf(body, 0, 1, ROLE_TITLE, "Help");
     x = text_putf(body, 0, x, ROLE_DIM, " %s", h->has_all ? "for all views" : view_name(h->about));
-    if (h->filter.len > 0 || ui->editing == &h->filter) {
-        x = text_putf(body, 0, x + 2, ROLE_KEY, "/");
-        line_edit_draw(&h->filter, body, 0, x, 20, ui->editing == &h->filter);
-    }
+    line_edit_draw_filter(&h->filter, body, x, ui->editing == &h->filter);
     if (h->lines > h->page)
         text_put_right(body, 0, body.r.w - 12, 11, ROLE_DIM,
             h->top + h->page < h->lines ? "more below" : "end");
@@ -125,9 +122,7 @@ static void help_act(struct ui *ui, enum action action)
 
 static bool help_back(struct ui *ui)
 {
-    bool had = ui->help.filter.len > 0;
-    line_edit_set(&ui->help.filter, "");
-    return had;
+    return line_edit_clear(&ui->help.filter);
 }
 
 static void help_command(const struct ui *ui, struct str *out)

@@ -17,15 +17,10 @@ static int value_width(struct pane p)
 static void draw_field(const struct ui *ui, int i, struct pane p, int y)
 {
     const struct job_form *f = &ui->job;
-    bool is_here = i == f->cursor, is_edited = ui->editing == &f->field[i];
+    bool is_here = i == f->cursor;
     int width = value_width(p);
-    text_put(
-        p, y, 2, LABEL, is_here ? ROLE_HEADER : ROLE_NORMAL, job_field_label((enum job_field_id)i));
-    if (is_here)
-        pane_put(p, y, 0, '>', ROLE_KEY);
-    line_edit_draw(&f->field[i], p, y, 2 + LABEL, width, is_edited);
-    if (is_here && !is_edited)
-        pane_paint(p, y, 2 + LABEL, width, ROLE_SELECTED);
+    line_edit_draw_field(&f->field[i], pane_part(p, y, 0, 1, p.r.w),
+        job_field_label((enum job_field_id)i), LABEL, width, is_here, ui->editing == &f->field[i]);
     if (job_field_is_choice((enum job_field_id)i)) {
         pane_put(p, y, 1 + LABEL, '<', ROLE_DIM);
         pane_put(p, y, 2 + LABEL + width, '>', ROLE_DIM);

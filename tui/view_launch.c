@@ -110,14 +110,10 @@ static void launch_argv(const struct launch_view *v, struct argv *a)
 static void draw_field(const struct ui *ui, int i, struct pane p)
 {
     const struct launch_view *v = &ui->launch;
-    bool is_here = v->cursor == i, is_edited = ui->editing == &v->field[i];
+    bool is_here = v->cursor == i;
     int width = p.r.w - LABEL - 4 < 44 ? p.r.w - LABEL - 4 : p.r.w > 120 ? 70 : 44;
-    text_put(p, i, 2, LABEL, is_here ? ROLE_HEADER : ROLE_NORMAL, fields[i].label);
-    if (is_here)
-        pane_put(p, i, 0, '>', ROLE_KEY);
-    line_edit_draw(&v->field[i], p, i, 2 + LABEL, width, is_edited);
-    if (is_here && !is_edited)
-        pane_paint(p, i, 2 + LABEL, width, ROLE_SELECTED);
+    line_edit_draw_field(&v->field[i], pane_part(p, i, 0, 1, p.r.w), fields[i].label, LABEL, width,
+        is_here, ui->editing == &v->field[i]);
     int x = LABEL + width + 3;
     if (field_error(v, i)[0])
         text_put(p, i, x, p.r.w - x, ROLE_BAD, field_error(v, i));

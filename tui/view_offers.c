@@ -239,11 +239,7 @@ static void draw_title(const struct ui *ui, struct pane p)
     if (!is_filtered && v->source[0])
         x = text_putf(p, 0, x, ROLE_DIM, ", %s", v->source);
     pane_put(p, 0, x, ' ', ROLE_DIM);
-    if (!is_filtered)
-        return;
-    x = text_putf(p, 0, x + 1, ROLE_KEY, " / ");
-    int width = p.r.w - x - 2 < 32 ? p.r.w - x - 2 : 32;
-    line_edit_draw(&v->filter_text, p, 0, x, width, ui->editing == &v->filter_text);
+    line_edit_draw_filter(&v->filter_text, p, x + 1, ui->editing == &v->filter_text);
 }
 
 /* Fields of the detail pane; what the table does not show comes first, so that it fits on a small
@@ -376,12 +372,6 @@ static void offers_act(struct ui *ui, enum action action)
     case ACT_FILTER:
         ui_edit(ui, &v->filter_text, filter_changed, NULL);
         break;
-    case ACT_SORT:
-        list_sort_next(&v->list, &rows);
-        break;
-    case ACT_SORT_REVERSE:
-        list_sort_reverse(&v->list, &rows);
-        break;
     case ACT_REFRESH:
         ui->wants |= WANT_OFFERS;
         break;
@@ -393,9 +383,8 @@ static void offers_act(struct ui *ui, enum action action)
 static bool offers_back(struct ui *ui)
 {
     struct offers_view *v = &ui->offers;
-    bool had = v->filter_text.len > 0;
+    bool had = line_edit_clear(&v->filter_text);
     if (had) {
-        line_edit_set(&v->filter_text, "");
         filter_changed(ui);
     } else if (v->is_single && v->hides_detail) {
         v->hides_detail = false;

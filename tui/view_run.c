@@ -215,17 +215,13 @@ static void draw_plots(const struct run_view *v, struct pane p)
 static void draw_log(const struct ui *ui, struct pane p)
 {
     const struct run_view *v = &ui->run;
-    bool is_typed = ui->editing == &v->filter;
     int x = title_put(p, "Log");
     x = text_putf(p, 0, x, v->is_paused ? ROLE_WARN : ROLE_DIM, "%s ",
         v->is_paused ? "paused, f follows" : "following");
     if (v->log.dropped > 0)
         x = text_putf(
             p, 0, x, ROLE_DIM, "%llu older lines dropped ", (unsigned long long)v->log.dropped);
-    if (v->filter.len > 0 || is_typed) {
-        x = text_putf(p, 0, x, ROLE_KEY, " / ");
-        line_edit_draw(&v->filter, p, 0, x, 24, is_typed);
-    }
+    line_edit_draw_filter(&v->filter, p, x, ui->editing == &v->filter);
     const char *line[GRID_MAX_ROWS];
     size_t rows = p.r.h > 1 ? (size_t)p.r.h - 1 : 0;
     size_t n = log_ring_newest(&v->log, v->filter.text, v->is_paused ? v->from_end : 0, line, rows);
@@ -423,9 +419,7 @@ static void run_act(struct ui *ui, enum action action)
 
 static bool run_back(struct ui *ui)
 {
-    bool had = ui->run.filter.len > 0;
-    line_edit_set(&ui->run.filter, "");
-    return had;
+    return line_edit_clear(&ui->run.filter);
 }
 
 static void run_command(const struct ui *ui, struct str *out)

@@ -176,14 +176,10 @@ static void runs_draw(const struct ui *ui, struct pane body)
     const struct run_row *r = selected(v);
     struct list_rows rows = runs_rows(v);
     char count[48];
-    bool is_typed = ui->editing == &v->filter;
     int x = title_put(body, "Runs");
     if (v->data)
         x = text_putf(body, 0, x, ROLE_NORMAL, "%s ", list_count(&v->list, count));
-    if (v->filter.len > 0 || is_typed) {
-        x = text_putf(body, 0, x, ROLE_KEY, " / ");
-        line_edit_draw(&v->filter, body, 0, x, 24, is_typed);
-    }
+    line_edit_draw_filter(&v->filter, body, x, ui->editing == &v->filter);
     struct pane in = pane_part(body, 1, 0, body.r.h - 2, body.r.w);
     if (v->list.n > 0)
         list_draw(&v->list, &rows, in, true);
@@ -217,12 +213,6 @@ static void runs_act(struct ui *ui, enum action action)
     case ACT_FILTER:
         ui_edit(ui, &v->filter, filter_changed, NULL);
         break;
-    case ACT_SORT:
-        list_sort_next(&v->list, &rows);
-        break;
-    case ACT_SORT_REVERSE:
-        list_sort_reverse(&v->list, &rows);
-        break;
     case ACT_REFRESH:
         ui->wants |= WANT_RUNS;
         break;
@@ -233,8 +223,7 @@ static void runs_act(struct ui *ui, enum action action)
 
 static bool runs_back(struct ui *ui)
 {
-    bool had = ui->runs.filter.len > 0;
-    line_edit_set(&ui->runs.filter, "");
+    bool had = line_edit_clear(&ui->runs.filter);
     if (had)
         filter_changed(ui);
     return had;

@@ -77,7 +77,7 @@ static void selection_follows_the_row_when_the_order_changes(void **state)
     assert_string_equal(selected(&l, &k), "plum");
     list_act(&l, &rows, ACT_DOWN);
     assert_string_equal(selected(&l, &k), "apple");
-    list_sort_reverse(&l, &rows);
+    list_act(&l, &rows, ACT_SORT_REVERSE);
     assert_string_equal(selected(&l, &k), "apple");
     k.fruit[1].price = 1; /* a refresh */
     list_update(&l, &rows);
