@@ -245,8 +245,8 @@ static void print_memory(struct out *out, const struct run_info *r)
         return;
     double slab =
         (double)(json_int(memory, "slab_bytes", 0) + json_int(memory, "host_slab_bytes", 0));
-    pair(out, "  slabs", units_bytes(a, slab),
-        r->predicted_bytes >= 0 ? units_bytes(b, (double)r->predicted_bytes) : "-");
+    int64_t rest = r->predicted_bytes - (planned > 0 ? planned : 0);
+    pair(out, "  slabs", units_bytes(a, slab), rest >= 0 ? units_bytes(b, (double)rest) : "-");
     pair(out, "  external", external >= 0 ? units_bytes(a, (double)external) : "-",
         planned >= 0 ? units_bytes(b, (double)planned) : "-");
 }
@@ -269,10 +269,8 @@ static void print_measured(struct out *out, const struct run_info *r)
     snprintf(a, sizeof(a), isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
     snprintf(b, sizeof(b), isfinite(r->predicted_mfu) ? "%.1f %%" : "-", 100 * r->predicted_mfu);
     pair(out, "MFU", a, b);
-    /* the plan's peak is of the slabs; measured is all there is */
-    int64_t external = json_int(json_get(r->status, "memory"), "planned_external_bytes", 0);
     pair(out, "memory", isfinite(bytes) ? units_bytes(a, bytes) : "-",
-        r->predicted_bytes >= 0 ? units_bytes(b, (double)(r->predicted_bytes + external)) : "-");
+        r->predicted_bytes >= 0 ? units_bytes(b, (double)r->predicted_bytes) : "-");
     print_memory(out, r);
     json_free(m);
 }

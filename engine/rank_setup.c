@@ -49,7 +49,7 @@ static enum rc make_schedule(struct rank_setup *s, struct err *e)
         s->planned_threads = (int)(p.offer.vcpus / p.offer.gpus_per_node);
     double rate = p.tokens_per_s_per_rank * (double)p.strategy.ranks;
     s->mfu_per_token_rate = p.mfu > 0 && rate > 0 ? p.mfu / rate : NAN;
-    s->planned_external_bytes = json_int(json_get(p.prediction, "memory"), "external_bytes", 0);
+    s->planned_external_bytes = p.external_bytes;
     plan_file_release(&p);
     return rc;
 }

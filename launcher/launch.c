@@ -264,6 +264,24 @@ static enum rc set_limits(struct launch *l, struct err *e)
     return RC_OK;
 }
 
+static enum rc set_time_limit(struct launch *l, struct err *e)
+{
+    struct run_limits *m = &l->spec.limits;
+    struct run_info *r = &l->info;
+    if (l->o->max_s > 0)
+        m->max_s = l->o->max_s;
+    if (r->attempt_wall_s > 0 && r->ended_wall_s > r->attempt_wall_s)
+        r->spent_s += r->ended_wall_s - r->attempt_wall_s;
+    m->spent_s = r->spent_s;
+    if (m->max_s > 0 && m->spent_s >= m->max_s) {
+        char spent[UNITS_TEXT], limit[UNITS_TEXT];
+        return err_set(e, RC_USAGE,
+            "the run has taken %s already and its limit is %s; raise --max-hours",
+            units_seconds(spent, m->spent_s), units_seconds(limit, m->max_s));
+    }
+    return RC_OK;
+}
+
 static void set_deadlines(struct launch *l)
 {
     struct run_deadlines *d = &l->spec.deadlines;

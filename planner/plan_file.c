@@ -146,6 +146,8 @@ static enum rc read_prediction(struct plan_file *p, const struct json *v, struct
         rc = json_need_obj(prediction, "memory", &memory, e);
     if (!rc)
         rc = json_need_int(memory, "peak_bytes", 1, INT64_MAX, &p->peak_bytes, e);
+    if (!rc && json_get(memory, "external_bytes"))
+        rc = json_need_int(memory, "external_bytes", 0, 1LL << 50, &p->external_bytes, e);
     if (!rc)
         rc = json_need_obj(v, "constants", &constants, e);
     if (rc)

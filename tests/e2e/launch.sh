@@ -29,6 +29,9 @@ trains_on_two_nodes_and_tells_the_result() {
     [ "$(jq -r .state "$tmp/out")" = finished ]
     [ "$(jq -r .step "$tmp/out")" = 4 ]
     run=$(jq -r .id "$tmp/out")
+    # measured and predicted memory are both with what lies outside the slabs
+    [ "$(jq .predicted.memory_bytes "$tmp/out")" = \
+        "$(jq '.prediction.memory | .peak_bytes + .external_bytes' "$tmp/short.json")" ]
     [ "$(wc -l <"$BERTH_HOME/state/runs/$run/metrics.jsonl")" = 4 ]
     cmp "$BERTH_HOME/state/runs/$run/metrics.jsonl" "$(node_dir a 0)/metrics.jsonl"
     cmp "$BERTH_HOME/state/runs/$run/events.jsonl" "$(node_dir a 0)/events.jsonl"

@@ -104,6 +104,8 @@ static void reads_back_what_was_planned(void **state)
     assert_int_equal(p.strategy.kind, want->strategy.kind);
     assert_int_equal(p.strategy.micro_batch, want->strategy.micro_batch);
     assert_int_equal(p.peak_bytes, want->estimate.peak_bytes);
+    assert_true(p.external_bytes > 0);
+    assert_int_equal(p.external_bytes, want->estimate.external_bytes);
     assert_int_equal(p.schedule_hash.lo, want->estimate.hash.lo);
     assert_int_equal(p.cost_micro_usd, want->bill.total_micro_usd[BILL_MID]);
     assert_int_equal(p.steps, (1000000 - 1) / p.job.global_batch_tokens + 1);
