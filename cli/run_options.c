@@ -106,13 +106,14 @@ static const struct option START[] = {
     {.name = "max-usd",
         .kind = OPTION_USD,
         .help = "end the run with a checkpoint when it has cost this much",
-        .detail = "All attempts count. The coordinator on the nodes watches it, attached or not. "
-                  "Needed with --yes "
-                  "for nodes that cost money.",
+        .detail = "All attempts count, and a resumed run keeps its limit. The coordinator on the "
+                  "nodes watches it, attached or not. Needed with --yes for nodes that cost money.",
         .example = "--max-usd 500"},
     {.name = "max-hours",
         .kind = OPTION_NUMBER,
         .help = "end the run with a checkpoint after this many hours",
+        .detail = "All attempts count, the time between them does not. A resumed run keeps its "
+                  "limits.",
         .example = "--max-hours 12"},
     {.name = "rented-since",
         .kind = OPTION_TEXT,

@@ -503,7 +503,7 @@ static void check_limits(struct coord *c, double now_s)
     char text[UNITS_TEXT], reason[128];
     if (c->phase != PHASE_RUNNING)
         return;
-    if (l->max_s > 0 && now_s - c->started_s >= l->max_s) {
+    if (l->max_s > 0 && l->spent_s + now_s - c->started_s >= l->max_s) {
         snprintf(reason, sizeof(reason), "its time limit of %s was reached",
             units_seconds(text, l->max_s));
         coord_stop(c, c->spec->deadlines.grace_s, reason, now_s);

@@ -239,20 +239,19 @@ static enum rc make_token(struct run_spec *s, struct err *e)
     return rc;
 }
 
-static enum rc set_limits(struct launch *l, struct err *e)
+static enum rc set_money_limit(struct launch *l, struct err *e)
 {
     struct run_limits *m = &l->spec.limits;
-    const struct launch_options *o = l->o;
-    m->max_micro_usd = o->max_micro_usd > 0 ? o->max_micro_usd : m->max_micro_usd;
-    m->max_s = o->max_s > 0 ? o->max_s : m->max_s;
+    struct run_money *money = &l->info.money;
+    double now_s = clock_wall_s();
+    if (l->o->max_micro_usd > 0)
+        m->max_micro_usd = l->o->max_micro_usd;
     if (m->max_micro_usd && l->micro_usd_per_hour < 0)
         return err_set(e, RC_USAGE,
             "a spending limit needs the price of every node; add price=USD_PER_HOUR to the host "
             "list");
-    double now_s = clock_wall_s();
-    struct run_money *money = &l->info.money;
     run_money_go_on(
-        money, l->micro_usd_per_hour, l->info.ended_wall_s, o->rented_since_wall_s, now_s);
+        money, l->micro_usd_per_hour, l->info.ended_wall_s, l->o->rented_since_wall_s, now_s);
     m->money = *money;
     if (m->max_micro_usd && run_money_cost(money, now_s) >= m->max_micro_usd) {
         char cost[UNITS_TEXT], limit[UNITS_TEXT];
@@ -317,7 +316,7 @@ static void set_predictions(struct launch *l)
     r->predicted_step_s = p->step_s;
     r->predicted_tokens_per_s = p->tokens_per_s_per_rank * (double)p->strategy.ranks;
     r->predicted_mfu = p->mfu;
-    r->predicted_bytes = p->peak_bytes;
+    r->predicted_bytes = p->peak_bytes + p->external_bytes;
 }
 
 static char *dup_or_null(const char *s)
@@ -374,8 +373,10 @@ static enum rc settle(struct launch *l, struct err *e)
         rc = set_env(l, e);
     if (!rc) {
         price_hosts(l);
-        rc = set_limits(l, e);
+        rc = set_money_limit(l, e);
     }
+    if (!rc)
+        rc = set_time_limit(l, e);
     if (!rc)
         rc = find_engine(l, e);
     if (rc)
@@ -577,6 +578,8 @@ void launch_describe_cost(const struct launch *l, struct str *out)
             out, " (at most %s with 95 %% certainty)", units_usd(text, p->cost_high_micro_usd));
     if (l->spec.limits.max_micro_usd)
         str_addf(out, "; stops at %s", units_usd(text, l->spec.limits.max_micro_usd));
+    if (l->spec.limits.max_s > 0)
+        str_addf(out, "; stops after %s", units_seconds(text, l->spec.limits.max_s));
 }
 
 static void describe_host(const struct launch *l, size_t i, struct str *out)

@@ -60,7 +60,7 @@ static enum rc write_folder(struct launch *l, struct err *e)
     json_free(hosts);
     l->info.attempt = l->spec.attempt;
     l->info.state = RUN_STAGING;
-    l->info.ended_wall_s = 0;
+    l->info.ended_wall_s = l->info.attempt_wall_s = 0;
     l->info.has_failure = false;
     free(l->info.reason);
     l->info.reason = NULL;
@@ -529,8 +529,9 @@ enum rc launch_run(struct launch *l, struct err *e)
     if (rc)
         return rc;
     l->info.state = RUN_RUNNING;
+    l->info.attempt_wall_s = clock_wall_s();
     if (!(l->info.launched_wall_s > 0))
-        l->info.launched_wall_s = clock_wall_s();
+        l->info.launched_wall_s = l->info.attempt_wall_s;
     say(l, true, "running");
     return run_dir_save(&l->info, e);
 }

@@ -155,6 +155,8 @@ static struct json *info_to_json(const struct run_info *r)
     add_time(o, "created_at", r->created_wall_s);
     add_time(o, "launched_at", r->launched_wall_s);
     add_time(o, "ended_at", r->ended_wall_s);
+    add_time(o, "attempt_at", r->attempt_wall_s);
+    json_add_num(o, "spent_s", r->spent_s);
     json_add_str(o, "reason", r->reason);
     json_add(o, "failure", r->has_failure ? record_failure_to_json(&r->failure) : NULL);
     json_add_int(o, "steps", r->steps);
@@ -290,6 +292,8 @@ static enum rc read_info(struct run_info *r, const struct json *v, struct err *e
     r->created_wall_s = get_time(v, "created_at");
     r->launched_wall_s = get_time(v, "launched_at");
     r->ended_wall_s = get_time(v, "ended_at");
+    r->attempt_wall_s = get_time(v, "attempt_at");
+    r->spent_s = json_num(v, "spent_s", 0);
     r->reason = dup_str(v, "reason");
     r->has_failure = json_get(v, "failure") != NULL;
     record_failure_from_json(&r->failure, json_get(v, "failure"));

@@ -33,14 +33,16 @@ struct run_info {
     int64_t attempt;
     /* launched: by the first attempt; ended: of the newest; 0: not yet */
     double created_wall_s, launched_wall_s, ended_wall_s;
-    char *reason; /* why it was cancelled; NULL */
+    double attempt_wall_s; /* when the ranks of the newest attempt were started; 0: not yet */
+    double spent_s;        /* what earlier attempts took */
+    char *reason;          /* why it was cancelled; NULL */
     struct record_failure failure;
     bool has_failure;
     int64_t steps;
     char *model; /* for lists */
     struct run_money money;
     double predicted_step_s, predicted_tokens_per_s, predicted_mfu; /* NaN: unknown */
-    int64_t predicted_bytes;                   /* memory of a rank, -1: unknown */
+    int64_t predicted_bytes; /* of a rank: slabs and what lies outside them; -1: unknown */
     char *identity, *known_hosts, *ssh_config; /* how to connect; NULL: not said */
     struct run_node *nodes;
     size_t node_count;

@@ -170,6 +170,7 @@ static struct json *limits_to_json(const struct run_limits *l)
     struct json *o = json_obj();
     json_add_int(o, "max_micro_usd", l->max_micro_usd);
     json_add_num(o, "max_s", l->max_s);
+    json_add_num(o, "spent_s", l->spent_s);
     run_money_put(o, &l->money);
     return o;
 }
@@ -307,6 +308,8 @@ static enum rc read_limits(struct run_limits *l, const struct json *v, struct er
         rc = json_need_int(o, "max_micro_usd", 0, INT64_MAX, &l->max_micro_usd, e);
     if (!rc)
         rc = read_seconds(o, "max_s", 0, &l->max_s, e);
+    if (!rc)
+        rc = read_seconds(o, "spent_s", 0, &l->spent_s, e);
     if (!rc)
         rc = run_money_read(&l->money, o, e);
     return rc;

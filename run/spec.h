@@ -63,7 +63,8 @@ struct run_deadlines {
 
 struct run_limits {
     int64_t max_micro_usd;  /* of the whole run, all attempts; 0: none */
-    double max_s;           /* of this attempt, since started_at; 0: none */
+    double max_s;           /* likewise; 0: none */
+    double spent_s;         /* what earlier attempts took, from their start to their end */
     struct run_money money; /* of the whole run */
 };
 

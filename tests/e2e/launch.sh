@@ -204,7 +204,8 @@ what_a_run_costs_goes_on_with_its_attempts() {
     says "the 2 nodes still cost" "$tmp/err"
     first=$("$berth" status "$run" --json | jq .cost_usd)
     launched=$("$berth" status "$run" --json | jq .launched_at)
-    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -y --max-usd 0.02 -d
+    # the run keeps its limit, so that none need be given again
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -y -d
     "$berth" status "$run" --json | tee "$tmp/status.json"
     [ "$(jq --argjson c "$first" '.cost_usd > $c' "$tmp/status.json")" = true ]
     [ "$(jq .launched_at "$tmp/status.json")" = "$launched" ]
@@ -215,6 +216,19 @@ what_a_run_costs_goes_on_with_its_attempts() {
     [ "$(jq '.cost_usd >= 0.018 and .cost_usd < 0.03' "$tmp/status.json")" = true ]
     exits 2 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -y --max-usd 0.02 -d
     says "has cost" "$tmp/err"
+    one_sentence
+}
+
+hours_go_on_with_the_attempts_of_a_run() {
+    hosts=$tmp/hosts launch_fake FAKE_STEPS=100000 -- --max-hours 0.003 # 10.8 seconds
+    sleep 5
+    exits 0 "$berth" stop "$run" -y
+    sleep 3 # a pause does not count
+    exits 0 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -d
+    exits 12 "$berth" wait "$run" --timeout 9s
+    says "time limit of 10.8 s" "$tmp/err"
+    exits 2 "$berth" resume "$run" --rank-program "$top/tests/lib/fake_rank" -d
+    says "raise --max-hours" "$tmp/err"
     one_sentence
 }
 
@@ -356,7 +370,7 @@ e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with
     what_ignores_stop_is_killed resumes_where_it_stopped_with_another_number_of_nodes \
     a_deleted_folder_between_stop_and_resume_is_named environment_arrives_byte_by_byte \
     work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
-    what_a_run_costs_goes_on_with_its_attempts owned_nodes_cost_nothing_which_is_a_number \
+    what_a_run_costs_goes_on_with_its_attempts hours_go_on_with_the_attempts_of_a_run owned_nodes_cost_nothing_which_is_a_number \
     a_resumed_run_stays_the_same_training \
     fetch_takes_what_is_whole_from_whoever_has_it runs_do_not_mix_in_a_shared_store \
     a_store_that_is_not_shared_is_refused clean_finds_the_nodes_of_earlier_attempts clean_leaves_no_file_on_the_nodes

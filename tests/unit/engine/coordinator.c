@@ -273,6 +273,23 @@ static void the_limit_counts_what_earlier_attempts_cost(void **state)
     assert_string_equal(str_text(&f->sent[0]), "peers stop ");
 }
 
+static void the_time_limit_counts_what_earlier_attempts_took(void **state)
+{
+    struct fixture *f = *state;
+    char text[600];
+    f->spec.limits.spent_s = 3590;
+    f->spec.limits.max_s = 3600;
+    get_going(f, 1000);
+    for (size_t i = 0; i < HOSTS; i++)
+        coord_heard(f->c, i, 1011);
+    coord_tick(f->c, 1009);
+    assert_string_equal(str_text(&f->sent[0]), "peers ");
+    coord_tick(f->c, 1011);
+    assert_string_equal(str_text(&f->sent[0]), "peers stop ");
+    assert_string_equal(
+        status_text(f, "", "reason", text), "its time limit of 60.0 min was reached");
+}
+
 static void memory_and_the_result_are_told(void **state)
 {
     struct fixture *f = *state;
@@ -356,6 +373,7 @@ int test_coordinator(void)
         TEST(stop_lets_ranks_save_and_ends_as_cancelled),
         TEST(limits_end_the_run_with_a_checkpoint),
         TEST(the_limit_counts_what_earlier_attempts_cost),
+        TEST(the_time_limit_counts_what_earlier_attempts_took),
         TEST(memory_and_the_result_are_told),
         TEST(money_counts_from_when_the_nodes_were_rented),
         TEST(a_rank_that_never_finishes_is_named),

@@ -17,6 +17,7 @@ static const char *const text =
     "\"checkpoint\":{\"every_steps\":10,\"every_s\":0,\"keep\":3,\"store\":\"shared:/mnt/x\"},"
     "\"deadlines\":{\"rendezvous_s\":9,\"collective_s\":8,\"finish_s\":7,\"grace_s\":6,"
     "\"heartbeat_s\":5,\"lost_s\":15},\"limits\":{\"max_micro_usd\":1,\"max_s\":2,"
+    "\"spent_s\":6,"
     "\"micro_usd_per_hour\":3,\"money_since_wall_s\":4,\"spent_micro_usd\":5},\"token\":"
     "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\","
     "\"plan\":{\"x\":1},\"training\":{\"lr\":0.1},\"env\":{\"A\":\"b\"}}";
@@ -52,6 +53,7 @@ static void reads_every_field(void **state)
     assert_int_equal(s.checkpoint.store, RUN_STORE_SHARED);
     assert_string_equal(s.checkpoint.shared_path, "/mnt/x");
     assert_float_equal(s.deadlines.lost_s, 15, 0);
+    assert_float_equal(s.limits.spent_s, 6, 0);
     assert_int_equal(s.limits.money.micro_usd_per_hour, 3);
     assert_float_equal(s.limits.money.since_wall_s, 4, 0);
     assert_int_equal(s.limits.money.spent_micro_usd, 5);
@@ -97,6 +99,7 @@ static void refuses_what_does_not_hold_together(void **state)
         {"shared:/mnt/x", "tape"},
         {"\"keep\":3", "\"keep\":0"},
         {"\"lost_s\":15", "\"lost_s\":-1"},
+        {"\"spent_s\":6", "\"spent_s\":-6"},
         {"0123456789abcdef0", "0123456789ABCDEF0"},
         {"\"A\":\"b\"", "\"A=\":\"b\""},
         {"\"A\":\"b\"", "\"A\":1"},
