@@ -181,11 +181,22 @@ enum rc units_parse_number(const char *text, double *out, struct err *e)
     return RC_OK;
 }
 
+/* Fills buf when the figure would say nothing. */
+static bool is_too_large(char buf[UNITS_TEXT], double x, double most)
+{
+    bool is_large = !(fabs(x) < most);
+    if (is_large)
+        snprintf(buf, UNITS_TEXT, "%s", isnan(x) ? "unknown" : "too large");
+    return is_large;
+}
+
 char *units_bytes(char buf[UNITS_TEXT], double bytes)
 {
     static const char *const NAMES[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     size_t i = 0;
     double x = bytes;
+    if (is_too_large(buf, bytes, 1e24))
+        return buf;
     while (fabs(x) >= 1023.95 && i + 1 < BASE_COUNT(NAMES)) {
         x /= 1024;
         i++;
@@ -216,6 +227,8 @@ char *units_seconds(char buf[UNITS_TEXT], double seconds)
     } STEPS[] = {{1e-3, 1e-6, "us"}, {1, 1e-3, "ms"}, {120, 1, "s"}, {7200, 60, "min"},
         {172800, 3600, "h"}, {INFINITY, 86400, "d"}};
     size_t i = 0;
+    if (is_too_large(buf, seconds, 1e15))
+        return buf;
     while (fabs(seconds) >= STEPS[i].below && i + 1 < BASE_COUNT(STEPS))
         i++;
     double x = seconds / STEPS[i].divisor;
@@ -225,6 +238,8 @@ char *units_seconds(char buf[UNITS_TEXT], double seconds)
 
 char *units_usd(char buf[UNITS_TEXT], int64_t micro_usd)
 {
+    if (is_too_large(buf, (double)micro_usd, 1e12 * (double)USD_MICRO))
+        return buf;
     bool is_negative = micro_usd < 0;
     uint64_t abs = is_negative ? -(uint64_t)micro_usd : (uint64_t)micro_usd;
     uint64_t cents = abs / 10000 + (abs % 10000 != 0);

@@ -2,7 +2,8 @@
  *
  * Commas group thousands and nothing else.
  * Money is integer micro-dollars (1 USD = 1,000,000), bytes and tokens are int64, time is double
- * seconds. Formatters write into the caller's buffer and return it. */
+ * seconds. Formatters write into the caller's buffer and return it; what no longer says anything
+ * (infinite, or beyond 10^15 seconds, 10^24 bytes, 10^12 dollars) is "too large". */
 #ifndef BASE_UNITS_H
 #define BASE_UNITS_H
 

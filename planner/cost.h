@@ -5,21 +5,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/units.h"
 #include "planner/estimate.h"
 #include "planner/job.h"
 
 struct json;
 struct offer;
 
+/* Where the time goes. */
 #define BILL_MAP(X)                                                                                \
     X(BILL_BOOT, "boot_and_image")                                                                 \
     X(BILL_STAGING, "staging")                                                                     \
     X(BILL_DATA, "data_upload")                                                                    \
     X(BILL_WARM_UP, "warm_up")                                                                     \
     X(BILL_STEPS, "steps")                                                                         \
-    X(BILL_CHECKPOINTS, "checkpoints")                                                             \
-    X(BILL_SETUP, "setup_fee")                                                                     \
-    X(BILL_ROUNDING, "billing_granularity_and_minimum")
+    X(BILL_CHECKPOINTS, "checkpoints")
 
 enum bill_line {
 #define X(name, word) name,
@@ -27,20 +27,41 @@ enum bill_line {
 #undef X
         BILL_LINES
 };
+
+/* Where the money goes. Training is warm-up, steps, checkpoints and what is billed beyond them
+ * (whole units, a minimum): what is billed beyond shrinks when the rest grows, so that alone it
+ * could be dearer in the low case than in the high one. */
+#define COST_MAP(X)                                                                                \
+    X(COST_BOOT, "boot_and_image")                                                                 \
+    X(COST_STAGING, "staging")                                                                     \
+    X(COST_DATA, "data_upload")                                                                    \
+    X(COST_TRAINING, "training")                                                                   \
+    X(COST_SETUP, "setup_fee")
+
+enum cost_line {
+#define X(name, word) name,
+    COST_MAP(X)
+#undef X
+        COST_LINES
+};
 enum bill_case { BILL_LOW, BILL_MID, BILL_HIGH, BILL_CASES };
 
-/* Money that does not fit; far beyond any budget. */
-#define BILL_HUGE_MICRO_USD (INT64_MAX / 4)
+/* Beyond these nothing is planned: a trillion dollars, ten thousand years. */
+#define BILL_MAX_MICRO_USD (1000000000000LL * USD_MICRO)
+#define BILL_MAX_S         3.15e11
 
-/* Value type. Lines sum exactly to the totals. Seconds of the last two lines are not part of the
- * run: the fee takes none, rounding is paid for and not used. */
+/* Value type. Every line rises from low to high; lines sum exactly to their total. */
 struct bill {
     double line_s[BILL_CASES][BILL_LINES];
-    double run_s[BILL_CASES]; /* from renting to the last checkpoint */
+    double run_s[BILL_CASES];    /* from renting to the last checkpoint */
+    double billed_s[BILL_CASES]; /* paid for: whole billing units, at least the minimum */
     bool is_priced;
-    int64_t line_micro_usd[BILL_CASES][BILL_LINES];
+    int64_t line_micro_usd[BILL_CASES][COST_LINES];
     int64_t total_micro_usd[BILL_CASES];
 };
+
+/* Is the run so long or so dear that figures would say nothing? */
+bool bill_is_absurd(const struct bill *b);
 
 /* nodes of the offer, for the whole job. Unknown billing rules count as by the second. */
 void bill_make(struct bill *out, const struct job *j, const struct offer *o, int64_t nodes,
@@ -54,7 +75,9 @@ double bill_run_s(
 bool bill_ignores_interruptions(const struct offer *o);
 
 const char *bill_line_name(enum bill_line l);
-/* {low, mid, high, lines:{name:{low, mid, high}}}; null for the cost when unpriced. */
+const char *cost_line_name(enum cost_line l);
+/* {low, mid, high, lines:{name:{low, mid, high}}}, hours with billed:{low, mid, high}; null for the
+ * cost when unpriced. */
 struct json *bill_hours_json(const struct bill *b);
 struct json *bill_cost_json(const struct bill *b);
 

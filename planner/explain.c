@@ -104,29 +104,44 @@ void explain_estimate(struct str *out, const struct estimate *x, const struct mo
 
 /* --- a search --- */
 
+static void add_hours(struct str *out, const char *name, const double s[BILL_CASES])
+{
+    char text[UNITS_TEXT];
+    str_addf(out, "  %-22s", name);
+    for (int c = 0; c < BILL_CASES; c++)
+        str_addf(out, " %11s", units_seconds(text, s[c]));
+    str_addf(out, "\n");
+}
+
+static void add_dollars(struct str *out, const char *name, const int64_t micro[BILL_CASES])
+{
+    char text[UNITS_TEXT];
+    str_addf(out, "  %-22s", name);
+    for (int c = 0; c < BILL_CASES; c++)
+        str_addf(out, " %11s", units_usd(text, micro[c]));
+    str_addf(out, "\n");
+}
+
 static void add_bill(struct str *out, const struct bill *b)
 {
-    char h[3][UNITS_TEXT], m[3][UNITS_TEXT];
-    str_addf(out, "  %-32s %9s %9s %9s", "", "low", "mid", "high");
-    str_addf(out, b->is_priced ? "  %10s\n" : "\n", "cost (mid)");
+    str_addf(out, "  %-22s %11s %11s %11s\n", "", "low", "mid", "high");
     for (int l = 0; l < BILL_LINES; l++) {
-        bool is_used = b->line_s[BILL_HIGH][l] > 0 || b->line_micro_usd[BILL_HIGH][l] > 0;
-        if (!is_used)
-            continue;
-        str_addf(out, "  %-32s", bill_line_name((enum bill_line)l));
-        for (int c = 0; c < BILL_CASES; c++)
-            str_addf(out, " %9s", units_seconds(h[c], b->line_s[c][l]));
-        if (b->is_priced)
-            str_addf(out, "  %10s", units_usd(m[0], b->line_micro_usd[BILL_MID][l]));
-        str_addf(out, "\n");
+        const double s[] = {b->line_s[0][l], b->line_s[1][l], b->line_s[2][l]};
+        if (s[BILL_HIGH] > 0)
+            add_hours(out, bill_line_name((enum bill_line)l), s);
     }
-    str_addf(out, "  %-32s", "run");
-    for (int c = 0; c < BILL_CASES; c++)
-        str_addf(out, " %9s", units_seconds(h[c], b->run_s[c]));
+    add_hours(out, "run", b->run_s);
+    add_hours(out, "billed", b->billed_s);
+    if (!b->is_priced)
+        return;
     str_addf(out, "\n");
-    if (b->is_priced)
-        str_addf(out, "  %-32s %9s %9s %9s\n", "cost", units_usd(m[0], b->total_micro_usd[0]),
-            units_usd(m[1], b->total_micro_usd[1]), units_usd(m[2], b->total_micro_usd[2]));
+    for (int l = 0; l < COST_LINES; l++) {
+        const int64_t micro[] = {
+            b->line_micro_usd[0][l], b->line_micro_usd[1][l], b->line_micro_usd[2][l]};
+        if (micro[BILL_HIGH] > 0)
+            add_dollars(out, cost_line_name((enum cost_line)l), micro);
+    }
+    add_dollars(out, "cost", b->total_micro_usd);
 }
 
 void explain_winner(struct str *out, const struct search *s, const struct offers *offers)

@@ -60,6 +60,8 @@ void ranking_free(struct ranking *r)
 
 static bool within_limits(const struct job *j, const struct bill *b)
 {
+    if (bill_is_absurd(b))
+        return false;
     if (j->deadline_s > 0 && b->run_s[BILL_MID] > j->deadline_s)
         return false;
     if (j->budget_micro_usd <= 0)
@@ -525,7 +527,12 @@ void reject_for_limits(struct finder *f, size_t group)
     hw.nodes = m.candidate->cell->nodes;
     const struct bill *b = &m.candidate->bill;
     char what[64], miss[UNITS_TEXT], why[SEARCH_TEXT];
-    if (m.is_late)
+    bool is_absurd = bill_is_absurd(b);
+    if (is_absurd)
+        snprintf(why, sizeof why,
+            "too large to be planned: the run would take more than ten thousand years or cost more "
+            "than a trillion dollars");
+    else if (m.is_late)
         snprintf(why, sizeof why, "misses the deadline by %s",
             units_seconds(miss, b->run_s[BILL_MID] - j->deadline_s));
     else if (b->is_priced)
@@ -535,6 +542,6 @@ void reject_for_limits(struct finder *f, size_t group)
         snprintf(why, sizeof why, "has no price, so no budget can be promised");
     struct rejection *r = reject(f, hardware_text(&hw, what), why);
     r->offers += f->groups[group].n_offers - 1;
-    if (m.is_late || b->is_priced)
+    if (!is_absurd && (m.is_late || b->is_priced))
         describe_miss(r, j, &m);
 }

@@ -1,5 +1,6 @@
 #include "base/units.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -54,6 +55,11 @@ static void money_is_rounded_up_to_the_cent(void **state)
     assert_string_equal(units_usd(b, 1042100000), "$1,042.10");
     assert_string_equal(units_usd(b, 1), "$0.01");
     assert_string_equal(units_usd(b, 1234567000000LL), "$1,234,567.00");
+    assert_string_equal(units_usd(b, INT64_MAX / 4), "too large");
+    assert_string_equal(units_seconds(b, INFINITY), "too large");
+    assert_string_equal(units_seconds(b, 1e300), "too large");
+    assert_string_equal(units_seconds(b, NAN), "unknown");
+    assert_string_equal(units_bytes(b, 1e30), "too large");
 }
 
 int test_units(void)

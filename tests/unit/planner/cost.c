@@ -57,25 +57,44 @@ static void adds_up_hours_and_dollars(void **state)
     assert_true(b.total_micro_usd[BILL_HIGH] > b.total_micro_usd[BILL_MID]);
 }
 
-static void lines_sum_exactly_to_the_totals(void **state)
+static void check_lines(const struct bill *b)
 {
-    (void)state;
-    struct job j = job_of(777LL * 1000 * 1000);
-    struct offer o = offer_at(3333333);
-    o.setup_usd_micro = 1234567;
-    o.granularity_s = 3600;
-    struct estimate x = steps_of(7.77);
-    struct bill b;
-    bill_make(&b, &j, &o, 3, &x);
     for (int c = 0; c < BILL_CASES; c++) {
         int64_t usd = 0;
         double s = 0;
-        for (int l = 0; l < BILL_LINES; l++) {
-            usd += b.line_micro_usd[c][l];
-            s += l < BILL_SETUP ? b.line_s[c][l] : 0;
+        for (int l = 0; l < COST_LINES; l++) {
+            usd += b->line_micro_usd[c][l];
+            assert_true(b->line_micro_usd[c][l] >= (c ? b->line_micro_usd[c - 1][l] : 0));
         }
-        assert_int_equal(usd, b.total_micro_usd[c]);
-        assert_true(fabs(s - b.run_s[c]) < 1e-6);
+        for (int l = 0; l < BILL_LINES; l++) {
+            s += b->line_s[c][l];
+            assert_true(b->line_s[c][l] >= (c ? b->line_s[c - 1][l] : 0));
+        }
+        assert_int_equal(usd, b->total_micro_usd[c]);
+        assert_true(fabs(s - b->run_s[c]) < 1e-6);
+        assert_true(b->billed_s[c] >= b->run_s[c] - 1e-6);
+    }
+}
+
+/* Whatever is rounded up, by the micro-dollar, the hour or the day. */
+static void lines_sum_exactly_and_rise_from_low_to_high(void **state)
+{
+    (void)state;
+    const double units[] = {-1, 1, 60, 3600, 86400}, least[] = {-1, 30, 24 * 30};
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        for (int k = 0; k < 60; k++) {
+            struct job j = job_of((int64_t)(1 + 13 * k) * 1000 * 1000);
+            struct offer o = offer_at(3333333 + k);
+            o.setup_usd_micro = 1234567;
+            o.granularity_s = units[u];
+            o.min_hours = least[k % 3];
+            struct estimate x = steps_of(7.77 + 3 * k);
+            x.checkpoint_stall_s = 7;
+            struct bill b;
+            bill_make(&b, &j, &o, 3, &x);
+            check_lines(&b);
+            assert_false(bill_is_absurd(&b));
+        }
     }
 }
 
@@ -138,16 +157,18 @@ static void endless_runs_do_not_overflow(void **state)
     struct estimate x = steps_of(1e9);
     struct bill b;
     bill_make(&b, &j, &o, 100000, &x);
-    assert_int_equal(b.total_micro_usd[BILL_HIGH], BILL_HUGE_MICRO_USD);
-    for (int l = 0; l < BILL_LINES; l++)
-        assert_true(b.line_micro_usd[BILL_HIGH][l] >= 0);
+    check_lines(&b);
+    assert_true(bill_is_absurd(&b));
+    x = steps_of(INFINITY);
+    bill_make(&b, &j, &o, 1, &x);
+    assert_true(bill_is_absurd(&b));
 }
 
 int test_cost(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adds_up_hours_and_dollars),
-        cmocka_unit_test(lines_sum_exactly_to_the_totals),
+        cmocka_unit_test(lines_sum_exactly_and_rise_from_low_to_high),
         cmocka_unit_test(bills_whole_hours_minimum_and_term),
         cmocka_unit_test(unknown_price_is_not_zero_and_owned_nodes_are_free),
         cmocka_unit_test(checkpoints_stall_and_the_last_is_waited_for),

@@ -600,6 +600,21 @@ static void says_which_limit_leaves_out_how_many_offers(void **state)
     job_release(&j);
 }
 
+static void what_is_too_large_to_be_planned_is_refused_in_words(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2-xl", 1000000000000000000, 1024, 8);
+    struct offers *l = offers_new();
+    add(l, offer_of("a", "rtx4090", 1, 1, USD_MICRO));
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans + s->n_pareto, 0);
+    assert_int_equal(s->n_rejected, 1);
+    assert_non_null(strstr(s->rejected[0].why, "too large to be planned"));
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
 static void no_offers_give_no_plans(void **state)
 {
     (void)state;
@@ -631,6 +646,7 @@ int test_search(void)
         cmocka_unit_test(the_plan_is_the_best_of_its_alternatives),
         cmocka_unit_test(old_gpus_are_planned_in_fp32_and_refused_in_bf16),
         cmocka_unit_test(says_which_limit_leaves_out_how_many_offers),
+        cmocka_unit_test(what_is_too_large_to_be_planned_is_refused_in_words),
         cmocka_unit_test(no_offers_give_no_plans),
     };
     return cmocka_run_group_tests_name("search", tests, setup, teardown);
