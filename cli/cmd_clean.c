@@ -4,11 +4,14 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "cli/command.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/run_options.h"
 #include "launcher/clean.h"
 #include "launcher/client.h"
+#include "launcher/fetch.h"
 #include "launcher/hosts.h"
 
 static const struct option CLEAN[] = {
@@ -20,9 +23,49 @@ static const struct option CLEAN[] = {
         .help = "work folder on the nodes",
         .example = "--remote-dir /scratch/berth"},
     {.name = "local", .kind = OPTION_FLAG, .help = "also remove the run's folder on this machine"},
+    DRY_RUN_OPTION,
     {0},
 };
 static const struct option_group CLEAN_OPTIONS = {"Cleaning", CLEAN};
+
+static void would_remove(struct json *steps, const struct run_info *r, const struct run_node *n)
+{
+    if (!n->engine || !n->dir)
+        return; /* it never got there */
+    char *checkpoints = fetch_folder(r, n->dir);
+    dry_add(steps, n->host, "remove", "%s", n->dir);
+    if (!str_starts(checkpoints, n->dir))
+        dry_add(steps, n->host, "remove", "%s (shared)", checkpoints);
+    free(checkpoints);
+}
+
+static void dry_run_of_run(struct out *out, const struct run_info *r, bool is_local)
+{
+    struct json *steps = json_arr();
+    for (size_t i = 0; i < r->node_count; i++)
+        would_remove(steps, r, &r->nodes[i]);
+    for (size_t i = 0; i < r->past_count; i++)
+        would_remove(steps, r, &r->past[i]);
+    if (is_local)
+        dry_add(steps, DRY_HERE, "remove", "%s", r->path);
+    char *title = base_printf("remove run %s, unless it still goes on", r->id);
+    dry_print(out, "clean/1", title, steps);
+    free(title);
+}
+
+static void dry_run_of_hosts(struct out *out, const struct hosts *hosts, const char *remote_dir)
+{
+    static const char *const FOLDERS[] = {"runs", "engine", "data"};
+    struct json *steps = json_arr();
+    for (size_t i = 0; i < hosts->count; i++) {
+        const char *dir = hosts->v[i].dir ? hosts->v[i].dir : remote_dir;
+        char *label = host_label(&hosts->v[i]);
+        for (size_t k = 0; k < BASE_COUNT(FOLDERS); k++)
+            dry_add(steps, label, "remove", "%s/%s", dir, FOLDERS[k]);
+        free(label);
+    }
+    dry_print(out, "clean/1", "remove everything of Berth, unless a run still goes on", steps);
+}
 
 static enum rc clean_run(
     const struct args *args, const struct session_options *connect, struct out *out, struct err *e)
@@ -32,6 +75,11 @@ static enum rc clean_run(
     if (rc)
         return rc;
     const struct run_info *r = client_info(c);
+    if (args_flag(args, "dry-run")) {
+        dry_run_of_run(out, r, args_flag(args, "local"));
+        client_close(c);
+        return RC_OK;
+    }
     size_t nodes = r->node_count + r->past_count;
     char *question = base_printf("remove run %s, with its checkpoints, from %zu node%s%s", r->id,
         nodes, nodes == 1 ? "" : "s", args_flag(args, "local") ? " and from this machine" : "");
@@ -58,6 +106,11 @@ static enum rc clean_all(
     struct hosts hosts;
     struct session *s = NULL;
     enum rc rc = hosts_load(&hosts, args_operand(args, 0), e);
+    if (!rc && args_flag(args, "dry-run")) {
+        dry_run_of_hosts(out, &hosts, args_text(args, "remote-dir"));
+        hosts_release(&hosts);
+        return RC_OK;
+    }
     if (!rc) {
         char *question = base_printf("remove everything of Berth from %zu host%s, checkpoints too",
             hosts.count, hosts.count == 1 ? "" : "s");

@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/run_options.h"
 #include "launcher/client.h"
@@ -19,6 +20,7 @@ static const struct option FETCH[] = {
         .help = "bring the checkpoint of this step; default the newest",
         .example = "--checkpoint 500"},
     {.name = "logs", .kind = OPTION_FLAG, .help = "bring only logs, metrics and events"},
+    DRY_RUN_OPTION,
     {0},
 };
 static const struct option_group FETCH_OPTIONS = {"Fetching", FETCH};
@@ -79,6 +81,45 @@ static enum rc bring_logs(struct client *c, const char *dir, struct err *e)
     return rc;
 }
 
+static void would_read(
+    struct json *steps, const struct run_info *r, const struct run_node *n, const char *checkpoint)
+{
+    if (!n->engine || !n->dir)
+        return; /* it never got there */
+    char *folder = fetch_folder(r, n->dir);
+    dry_add(steps, n->host, "read", "%s/rank-*.log", n->dir);
+    if (checkpoint)
+        dry_add(steps, n->host, "read", "%s/%s", folder, checkpoint);
+    free(folder);
+}
+
+static void print_dry_run(
+    struct out *out, const struct args *args, const struct run_info *r, const char *dir)
+{
+    struct json *steps = json_arr();
+    bool is_logs_only = args_flag(args, "logs");
+    int64_t step = args_int(args, "checkpoint", -1);
+    char name[RUN_STEP_TEXT] = RUN_STEP_PREFIX "*";
+    if (step >= 0)
+        run_step_name(name, step);
+    for (size_t i = 0; i < r->node_count; i++)
+        would_read(steps, r, &r->nodes[i], is_logs_only ? NULL : name);
+    for (size_t i = 0; i < r->past_count && !is_logs_only; i++)
+        would_read(steps, r, &r->past[i], name);
+    dry_add(steps, DRY_HERE, "write", "%s/" RUN_FILE_METRICS, dir);
+    dry_add(steps, DRY_HERE, "write", "%s/" RUN_FILE_EVENTS, dir);
+    dry_add(steps, DRY_HERE, "write", "%s/" RUN_USER_LOGS "/rank-*.log", dir);
+    if (!is_logs_only)
+        dry_add(steps, DRY_HERE, "write", "%s/%s", dir, name);
+    char *title = base_printf("bring %s of run %s home",
+        is_logs_only ? "the logs"
+        : step >= 0  ? "a checkpoint and the logs"
+                     : "the newest whole checkpoint and the logs",
+        r->id);
+    dry_print(out, "fetch/1", title, steps);
+    free(title);
+}
+
 static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct session_options connect;
@@ -89,6 +130,11 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     int64_t step = -1;
     connect_from_args(&connect, &ask, args, out);
     enum rc rc = client_open(&c, args_operand(args, 0), &connect, e);
+    if (!rc && args_flag(args, "dry-run")) {
+        print_dry_run(out, args, client_info(c), dir);
+        client_close(c);
+        return RC_OK;
+    }
     if (!rc)
         rc = dir_make(dir, 0755, e);
     if (!rc)

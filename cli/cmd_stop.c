@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/run_options.h"
 #include "launcher/client.h"
@@ -16,6 +17,7 @@ static const struct option STOP[] = {
         .def = "60s",
         .help = "time for finishing the step and saving before ranks are killed",
         .example = "--grace 5m"},
+    DRY_RUN_OPTION,
     {0},
 };
 static const struct option_group STOP_OPTIONS = {"Stopping", STOP};
@@ -69,6 +71,27 @@ static enum rc confirm(struct out *out, const struct run_info *r, struct err *e)
     return rc;
 }
 
+static void print_dry_run(struct out *out, const struct run_info *r, double grace_s)
+{
+    struct json *steps = json_arr();
+    bool is_over = run_state_is_final(r->state);
+    char seconds[UNITS_TEXT];
+    for (size_t i = 0; i < r->node_count; i++) {
+        const struct run_node *n = &r->nodes[i];
+        if (!n->engine || !n->dir)
+            continue; /* it never got there */
+        if (i == 0 && !is_over)
+            dry_add(steps, n->host, "stop", "%s agentctl --dir %s", n->engine, n->dir);
+        dry_add(steps, n->host, "verify", "that no process of %s is left", n->dir);
+    }
+    char *title = is_over ? base_printf("run %s was already %s; look for what is left of it", r->id,
+                                run_state_name(r->state))
+                          : base_printf("stop run %s: %s to finish the step and save", r->id,
+                                units_seconds(seconds, grace_s));
+    dry_print(out, "stop/1", title, steps);
+    free(title);
+}
+
 static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct session_options connect;
@@ -78,6 +101,11 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     bool was_over = false;
     connect_from_args(&connect, &ask, args, out);
     enum rc rc = client_open(&c, run_operand(args), &connect, e);
+    if (!rc && args_flag(args, "dry-run")) {
+        print_dry_run(out, client_info(c), args_num(args, "grace", 60));
+        client_close(c);
+        return RC_OK;
+    }
     if (!rc) {
         was_over = run_state_is_final(client_info(c)->state);
         if (!was_over)

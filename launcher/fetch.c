@@ -384,12 +384,12 @@ static enum rc publish(struct fetching *f, struct err *e)
     return rc;
 }
 
-static char *checkpoint_folder(const struct client *c, const char *node_dir)
+char *fetch_folder(const struct run_info *r, const char *node_dir)
 {
     struct run_spec spec;
     struct err ignored;
     char *folder = NULL;
-    if (c->info.spec && !run_spec_from_json(&spec, c->info.spec, &ignored)) {
+    if (r->spec && !run_spec_from_json(&spec, r->spec, &ignored)) {
         folder = run_checkpoint_dir(&spec, node_dir);
         run_spec_release(&spec);
     }
@@ -411,7 +411,7 @@ enum rc fetch_checkpoint(struct client *c, int64_t step, const char *dir, int64_
     f.remote = base_calloc(n, sizeof(*f.remote));
     f.local = base_calloc(n, sizeof(*f.local));
     for (size_t i = 0; i < n; i++)
-        f.folders[i] = checkpoint_folder(c, w.nodes[i].dir);
+        f.folders[i] = fetch_folder(&c->info, w.nodes[i].dir);
     rc = list_files(&f, e);
     if (!rc)
         rc = choose_step(&f, step, e);

@@ -8,6 +8,10 @@
 #include "base/err.h"
 
 struct client;
+struct run_info;
+
+/* Where the checkpoints of a run lie on a node with this run folder; the caller frees it. */
+char *fetch_folder(const struct run_info *r, const char *node_dir);
 
 struct fetch_progress {
     int64_t got_bytes, total_bytes;

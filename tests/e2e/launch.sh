@@ -178,6 +178,30 @@ dry_run_says_all_and_does_nothing() {
     says "rank --dir" "$tmp/out"
     says "coordinator" "$tmp/out"
     [ "$(ls "$BERTH_HOME/state/runs" | wc -l)" = "$before" ]
+    # what acts on a run, too: it goes on as if nobody had asked, and every file stays
+    launch_fake FAKE_STEPS=100000
+    until_true 10 steps_done 2
+    exits 0 "$berth" stop "$run" -n
+    says "host 127.0.0.1" "$tmp/out"
+    says "agentctl --dir $(node_dir a 0)" "$tmp/out"
+    exits 0 "$berth" stop "$run" --grace 5m -n --json
+    [ "$(jq '.dry_run and (.steps | length) == 3' "$tmp/out")" = true ]
+    [ "$("$berth" status "$run" --json | jq -r .state)" = running ]
+    exits 0 "$berth" stop "$run" -y
+    find "$sshd_dir/a/home" "$sshd_dir/b/home" "$BERTH_HOME/state" -type f | sort >"$tmp/files"
+    exits 0 "$berth" stop "$run" -n
+    says "was already cancelled" "$tmp/out"
+    exits 0 "$berth" clean "$run" --local -n
+    for n in "$(node_dir a 0)" "$(node_dir b 1)" "$BERTH_HOME/state/runs/$run"; do
+        says "remove   $n" "$tmp/out"
+    done
+    exits 0 "$berth" clean "$tmp/hosts" --remote-dir "$sshd_dir/a/home/berth" -n
+    says "/home/berth/data" "$tmp/out"
+    exits 0 "$berth" fetch "$run" "$tmp/nowhere" --checkpoint 2 -n
+    says "read     $(node_dir b 1)/ckpt/step-00000002" "$tmp/out"
+    says "write    $tmp/nowhere/step-00000002" "$tmp/out"
+    [ ! -e "$tmp/nowhere" ]
+    find "$sshd_dir/a/home" "$sshd_dir/b/home" "$BERTH_HOME/state" -type f | sort | cmp - "$tmp/files"
 }
 
 money_is_asked_for() {
