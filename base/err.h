@@ -20,6 +20,7 @@
     X(RC_NETWORK, 5, "network")                                                                    \
     X(RC_NODE, 6, "node")                                                                          \
     X(RC_CONFIRM, 7, "confirm")                                                                    \
+    X(RC_PEER, 6, "peer") /* another rank failed, and says itself why */                           \
     X(RC_RUN_FAILED, 10, "run-failed")                                                             \
     X(RC_NOT_FINISHED, 11, "not-finished")                                                         \
     X(RC_CANCELLED, 12, "cancelled")                                                               \

@@ -184,6 +184,6 @@ enum rc checkpoint_agree(struct executor *x, const char *what, enum rc mine, str
     if (failed[0] < 0.5)
         return RC_OK;
     if (failed[0] < 1.5)
-        return err_set(e, RC_FAILED, "%s failed on rank %.0f", what, failed[1]);
-    return err_set(e, RC_FAILED, "%s failed on %.0f ranks", what, failed[0]);
+        return err_set(e, RC_PEER, "%s failed on rank %.0f", what, failed[1]);
+    return err_set(e, RC_PEER, "%s failed on %.0f ranks", what, failed[0]);
 }

@@ -69,11 +69,11 @@ struct call {
     double deadline;
 };
 
-static enum rc broken(const struct call *k, int peer, const char *what, struct err *e)
+static enum rc broken(const struct call *k, enum rc code, int peer, const char *what, struct err *e)
 {
     const char *host = k->c->o.hosts && k->c->o.hosts[peer] ? k->c->o.hosts[peer] : "?";
     atomic_store(&k->c->is_aborted, true);
-    return err_set(e, RC_NODE, "rank %d: %s of %llu bytes: rank %d on host '%s' %s", k->c->o.rank,
+    return err_set(e, code, "rank %d: %s of %llu bytes: rank %d on host '%s' %s", k->c->o.rank,
         OPERATION_NAMES[k->operation], (unsigned long long)k->bytes, peer, host, what);
 }
 
@@ -108,7 +108,7 @@ static enum rc push(const struct call *k, struct flow *f, struct err *e)
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return RC_OK;
         if (sent < 0)
-            return broken(k, f->rank, "closed the connection", e);
+            return broken(k, RC_PEER, f->rank, "closed the connection", e);
         if (is_header) {
             f->header_sent += (size_t)sent;
         } else {
@@ -124,7 +124,8 @@ static enum rc check_header(const struct call *k, const struct flow *f, struct e
     if (f->in.magic == f->out.magic && f->in.operation == f->out.operation &&
         f->in.sequence == f->out.sequence)
         return RC_OK;
-    return broken(k, f->rank, "is at another operation; the ranks disagree about the schedule", e);
+    return broken(
+        k, RC_NODE, f->rank, "is at another operation; the ranks disagree about the schedule", e);
 }
 
 static enum rc pull(const struct call *k, struct flow *f, struct err *e)
@@ -139,7 +140,7 @@ static enum rc pull(const struct call *k, struct flow *f, struct err *e)
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return RC_OK;
         if (got <= 0)
-            return broken(k, f->rank, "closed the connection", e);
+            return broken(k, RC_PEER, f->rank, "closed the connection", e);
         if (is_header) {
             f->header_received += (size_t)got;
             if (f->header_received == sizeof(f->in)) {
@@ -173,8 +174,8 @@ static enum rc too_late(const struct call *k, int n, struct err *e)
     struct channel *ch = &k->c->channel[k->ch];
     for (int i = 0; i < n; i++)
         if (wants_input(&ch->flow[i]))
-            return broken(k, ch->flow[i].rank, "did not answer before the deadline", e);
-    return broken(k, ch->flow[0].rank, "did not take the data before the deadline", e);
+            return broken(k, RC_NODE, ch->flow[i].rank, "did not answer before the deadline", e);
+    return broken(k, RC_NODE, ch->flow[0].rank, "did not take the data before the deadline", e);
 }
 
 /* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent. */

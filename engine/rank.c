@@ -81,8 +81,7 @@ static void send_step(struct rank_run *r, const struct step_result *out, double 
 static void send_failure(struct rank_run *r, const struct err *e)
 {
     struct json *v = event("failed");
-    bool is_consequence =
-        e->code == RC_INTERRUPTED || strstr(e->msg, "closed the connection") != NULL;
+    bool is_consequence = e->code == RC_INTERRUPTED || e->code == RC_PEER;
     json_add_int(v, "rank", r->setup.rank);
     json_add_str(v, "code", rc_word(e->code));
     json_add_str(v, "message", e->msg);

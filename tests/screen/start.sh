@@ -127,7 +127,7 @@ vanished_terminal_ends_the_program() {
 }
 
 stop_and_continue_repaints() {
-    open 80x24 "bash --norc -i"
+    open 80x24 "HISTFILE= bash --norc -i"
     sleep 0.5
     keys "$berth" Enter
     shows '$/GPU/H'

@@ -219,6 +219,22 @@ static void a_lost_host_is_restored_from_its_partner(void **state)
     }
 }
 
+/* Whoever hears of it first must not take the other rank's report for the cause. */
+static void a_rank_that_cannot_save_is_the_cause_and_the_others_say_so(void **state)
+{
+    (void)state;
+    struct err e;
+    char *path = base_printf("%s/host-1", root);
+    dir_remove(path, &e);
+    assert_int_equal(file_write(path, "in the way", 10, 0600, &e), RC_OK);
+    struct setting s =
+        run(STRATEGY_ZERO2, 2, 1, PRECISION_FP32, (struct setting){.hosts = 2, .steps = 1});
+    assert_int_equal(s.rc, RC_PEER);
+    assert_string_equal(s.msg, "checkpoint of step 1: saving the checkpoint failed on rank 1");
+    unlink(path);
+    free(path);
+}
+
 static void without_partner_a_lost_host_is_one_clear_sentence(void **state)
 {
     (void)state;
@@ -402,6 +418,7 @@ int test_checkpoint(void)
         T(the_fused_attention_of_gpt2_is_kept_apart),
         T(a_resumed_run_has_the_same_bits_as_an_uninterrupted_one),
         T(a_lost_host_is_restored_from_its_partner),
+        T(a_rank_that_cannot_save_is_the_cause_and_the_others_say_so),
         T(without_partner_a_lost_host_is_one_clear_sentence),
         T(a_damaged_file_sends_the_load_to_the_step_before),
         T(a_truncated_manifest_is_passed_over),

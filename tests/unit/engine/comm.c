@@ -189,7 +189,7 @@ static void a_peer_that_ends_is_named_at_once(void **state)
     double start = clock_now_s();
     together(2, 2, 30, last_one_leaves, NULL, m);
     assert_true(clock_now_s() - start < 5);
-    assert_int_equal(m[0].rc, RC_NODE);
+    assert_int_equal(m[0].rc, RC_PEER);
     assert_string_equal(
         m[0].e.msg, "rank 0: sum of 8 bytes: rank 1 on host 'beta' closed the connection");
 }
