@@ -190,7 +190,14 @@ static bool is_too_large(char buf[UNITS_TEXT], double x, double most)
     return is_large;
 }
 
-char *units_bytes(char buf[UNITS_TEXT], double bytes)
+/* x as it is printed with so many places, no less than it is. */
+static double round_up(double x, int places)
+{
+    double scale = pow(10, places);
+    return ceil(x * scale * (1 - 1e-12)) / scale;
+}
+
+static char *put_bytes(char buf[UNITS_TEXT], double bytes, bool is_up)
 {
     static const char *const NAMES[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     size_t i = 0;
@@ -201,8 +208,19 @@ char *units_bytes(char buf[UNITS_TEXT], double bytes)
         x /= 1024;
         i++;
     }
-    snprintf(buf, UNITS_TEXT, i ? "%.1f %s" : "%.0f %s", x, NAMES[i]);
+    int places = i ? 1 : 0;
+    snprintf(buf, UNITS_TEXT, "%.*f %s", places, is_up ? round_up(x, places) : x, NAMES[i]);
     return buf;
+}
+
+char *units_bytes(char buf[UNITS_TEXT], double bytes)
+{
+    return put_bytes(buf, bytes, false);
+}
+
+char *units_bytes_up(char buf[UNITS_TEXT], double bytes)
+{
+    return put_bytes(buf, bytes, true);
 }
 
 char *units_count(char buf[UNITS_TEXT], double count)
@@ -219,7 +237,7 @@ char *units_count(char buf[UNITS_TEXT], double count)
     return buf;
 }
 
-char *units_seconds(char buf[UNITS_TEXT], double seconds)
+static char *put_seconds(char buf[UNITS_TEXT], double seconds, bool is_up)
 {
     static const struct {
         double below, divisor;
@@ -232,8 +250,19 @@ char *units_seconds(char buf[UNITS_TEXT], double seconds)
     while (fabs(seconds) >= STEPS[i].below && i + 1 < BASE_COUNT(STEPS))
         i++;
     double x = seconds / STEPS[i].divisor;
-    snprintf(buf, UNITS_TEXT, fabs(x) < 10 ? "%.2f %s" : "%.1f %s", x, STEPS[i].name);
+    int places = fabs(x) < 10 ? 2 : 1;
+    snprintf(buf, UNITS_TEXT, "%.*f %s", places, is_up ? round_up(x, places) : x, STEPS[i].name);
     return buf;
+}
+
+char *units_seconds(char buf[UNITS_TEXT], double seconds)
+{
+    return put_seconds(buf, seconds, false);
+}
+
+char *units_seconds_up(char buf[UNITS_TEXT], double seconds)
+{
+    return put_seconds(buf, seconds, true);
 }
 
 char *units_usd(char buf[UNITS_TEXT], int64_t micro_usd)

@@ -32,6 +32,9 @@ char *units_bytes(char buf[UNITS_TEXT], double bytes);
 char *units_count(char buf[UNITS_TEXT], double count);
 /* "412 ms", "3.2 s", "31 min", "4.5 h", "3.2 d". */
 char *units_seconds(char buf[UNITS_TEXT], double seconds);
+/* The same rounded up: what is said is enough. */
+char *units_bytes_up(char buf[UNITS_TEXT], double bytes);
+char *units_seconds_up(char buf[UNITS_TEXT], double seconds);
 /* "$1,042.10", rounded up to the cent. */
 char *units_usd(char buf[UNITS_TEXT], int64_t micro_usd);
 

@@ -503,18 +503,30 @@ static struct miss least_miss(const struct ranking *r, size_t group)
     return best;
 }
 
-static void describe_miss(struct rejection *r, const struct job *j, const struct miss *m)
+/* What would do is rounded up, so that it does. */
+static void describe_miss(
+    struct rejection *r, const struct job *j, const struct bill *b, bool is_late)
 {
     char whole[UNITS_TEXT];
-    const struct bill *b = &m->candidate->bill;
-    double over = m->is_late ? b->run_s[BILL_MID] - j->deadline_s
-                             : (double)(b->total_micro_usd[BILL_MID] - j->budget_micro_usd);
-    r->shortage = m->is_late ? SHORT_SECONDS : SHORT_USD;
-    r->short_by = m->is_late ? over : over / (double)USD_MICRO;
+    double over = is_late ? b->run_s[BILL_MID] - j->deadline_s
+                          : (double)(b->total_micro_usd[BILL_MID] - j->budget_micro_usd);
+    r->shortage = is_late ? SHORT_SECONDS : SHORT_USD;
+    r->short_by = is_late ? over : over / (double)USD_MICRO;
     snprintf(r->nearest_change, sizeof r->nearest_change, "a %s of %s",
-        m->is_late ? "deadline" : "budget",
-        m->is_late ? units_seconds(whole, b->run_s[BILL_MID])
-                   : units_usd(whole, b->total_micro_usd[BILL_MID]));
+        is_late ? "deadline" : "budget",
+        is_late ? units_seconds_up(whole, b->run_s[BILL_MID])
+                : units_usd(whole, b->total_micro_usd[BILL_MID]));
+}
+
+/* The bill of all of the schedule, as a plan would have it, not of a few blocks. */
+static struct bill whole_bill(const struct finder *f, const struct candidate *x)
+{
+    struct bill b = x->bill;
+    struct estimate whole;
+    const struct cell *c = x->cell;
+    if (!estimate_make(&whole, &f->in->job->model, &c->best, &c->machine, NULL))
+        bill_make(&b, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &whole);
+    return b;
 }
 
 void reject_for_limits(struct finder *f, size_t group)
@@ -525,23 +537,23 @@ void reject_for_limits(struct finder *f, size_t group)
         return;
     struct hardware hw = f->groups[group].hw;
     hw.nodes = m.candidate->cell->nodes;
-    const struct bill *b = &m.candidate->bill;
+    struct bill b = whole_bill(f, m.candidate);
     char what[64], miss[UNITS_TEXT], why[SEARCH_TEXT];
-    bool is_absurd = bill_is_absurd(b);
+    bool is_absurd = bill_is_absurd(&b);
     if (is_absurd)
         snprintf(why, sizeof why,
             "too large to be planned: the run would take more than ten thousand years or cost more "
             "than a trillion dollars");
     else if (m.is_late)
         snprintf(why, sizeof why, "misses the deadline by %s",
-            units_seconds(miss, b->run_s[BILL_MID] - j->deadline_s));
-    else if (b->is_priced)
+            units_seconds(miss, b.run_s[BILL_MID] - j->deadline_s));
+    else if (b.is_priced)
         snprintf(why, sizeof why, "over the budget by %s",
-            units_usd(miss, b->total_micro_usd[BILL_MID] - j->budget_micro_usd));
+            units_usd(miss, b.total_micro_usd[BILL_MID] - j->budget_micro_usd));
     else
         snprintf(why, sizeof why, "has no price, so no budget can be promised");
     struct rejection *r = reject(f, hardware_text(&hw, what), why);
     r->offers += f->groups[group].n_offers - 1;
-    if (!is_absurd && (m.is_late || b->is_priced))
-        describe_miss(r, j, &m);
+    if (!is_absurd && (m.is_late || b.is_priced))
+        describe_miss(r, j, &b, m.is_late);
 }

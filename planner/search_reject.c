@@ -115,9 +115,12 @@ static void suggest(struct finder *f, const struct group *g, int64_t nodes, cons
         return;
     }
     char bytes[UNITS_TEXT];
-    double need = (double)(g->hw.memory_bytes + t->short_by);
-    snprintf(out, SEARCH_TEXT, "%s of memory per %s", units_bytes(bytes, need),
-        g->hw.is_gpu ? "GPU" : "rank");
+    int64_t have = t->is_host ? g->hw.ram_bytes : g->hw.memory_bytes;
+    snprintf(out, SEARCH_TEXT, "%s of %s per %s",
+        units_bytes_up(bytes, (double)(have + t->short_by)), t->is_host ? "host memory" : "memory",
+        t->is_host     ? "node"
+        : g->hw.is_gpu ? "GPU"
+                       : "rank");
 }
 
 /* No strategy of the group fits: by how much on most nodes, and what would. */

@@ -331,6 +331,66 @@ static void names_the_budget_and_the_deadline_that_would_do(void **state)
     job_release(&j);
 }
 
+/* Whoever follows the advice gets a plan, also where the whole step is longer than a few blocks
+ * of it suggest. */
+static void what_would_do_does(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"gpt2", "qwen2.5-0.5b", "llama-3.2-1b"};
+    for (int i = 0; i < 30; i++) {
+        struct job j = job_of(models[i % 3], 1000000000 + (int64_t)i * 77777777, 1024, 128);
+        struct offers *l = offers_new();
+        struct offer o = offer_of("edge", "h100-sxm", 8, 1 + i % 16, 16 * USD_MICRO);
+        o.inter_gbps_per_node = 3200;
+        o.granularity_s = i % 2 ? 3600 : 1;
+        add(l, o);
+        j.deadline_s = i % 4 < 2 ? 60 : 0;
+        j.budget_micro_usd = i % 4 < 2 ? 0 : USD_MICRO;
+        struct search *s = run(&j, l, false);
+        assert_int_equal(s->n_plans, 0);
+        struct err e = ERR_INIT;
+        const char *advice = s->rejected[0].nearest_change;
+        if (j.deadline_s > 0)
+            assert_int_equal(
+                units_parse_seconds(advice + strlen("a deadline of "), &j.deadline_s, &e), RC_OK);
+        else
+            assert_int_equal(
+                units_parse_usd(advice + strlen("a budget of "), &j.budget_micro_usd, &e), RC_OK);
+        struct search *again = run(&j, l, false);
+        if (again->n_plans == 0)
+            fail_msg("%s on case %d: '%s' does not do", models[i % 3], i, advice);
+        search_free(again);
+        search_free(s);
+        offers_free(l);
+        job_release(&j);
+    }
+}
+
+/* The optimizer offloaded to 16 GiB of host memory: that is what is short, not the GPU's. */
+static void names_the_memory_that_is_short(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-2-7b", 1000000000, 512, 1);
+    struct offers *l = offers_new();
+    struct offer o = offer_of("poor", "h200-sxm", 1, 1, USD_MICRO);
+    o.ram_bytes = 16LL << 30;
+    add(l, o);
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 0);
+    assert_int_equal(s->rejected[0].shortage, SHORT_HOST_BYTES);
+    assert_non_null(strstr(s->rejected[0].nearest_change, "of host memory per node"));
+    struct err e = ERR_INIT;
+    int64_t bytes;
+    char *size = base_strndup(
+        s->rejected[0].nearest_change, strcspn(s->rejected[0].nearest_change, "B") + 1);
+    assert_int_equal(units_parse_bytes(size, &bytes, &e), RC_OK);
+    assert_true((double)bytes >= (double)o.ram_bytes + s->rejected[0].short_by);
+    free(size);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
 /* On 128 GPUs the whole step of this one takes 1 % longer than the few blocks the search looks at
  * suggest: a deadline in between is missed, and that must be said. */
 static void a_plan_that_misses_the_deadline_as_a_whole_is_not_listed(void **state)
@@ -637,6 +697,8 @@ int test_search(void)
         cmocka_unit_test(searches_only_the_strategies_asked_for),
         cmocka_unit_test(says_by_how_much_it_does_not_fit_and_what_would),
         cmocka_unit_test(names_the_budget_and_the_deadline_that_would_do),
+        cmocka_unit_test(what_would_do_does),
+        cmocka_unit_test(names_the_memory_that_is_short),
         cmocka_unit_test(a_plan_that_misses_the_deadline_as_a_whole_is_not_listed),
         cmocka_unit_test(no_listed_plan_is_too_large_at_the_edge_of_memory),
         cmocka_unit_test(a_plan_on_spot_nodes_says_that_interruptions_are_not_counted),
