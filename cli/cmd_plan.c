@@ -23,6 +23,7 @@ static const struct option OPTIONS[] = {
         .letter = 'o',
         .kind = OPTION_FILE,
         .help = "write a plan to this file, for launch and explain",
+        .detail = "With - it goes to standard output, in place of the list.",
         .example = "-o plan.json"},
     {.name = "pick",
         .kind = OPTION_COUNT,
@@ -245,6 +246,12 @@ static enum rc print_nothing(const struct planning *p, struct out *out, struct e
 
 /* --- doing it --------------------------------------------------------------------------------- */
 
+static bool is_stdout(const struct args *args)
+{
+    const char *path = args_text(args, "output");
+    return path && strcmp(path, "-") == 0;
+}
+
 static enum rc write_plan(
     const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
@@ -259,8 +266,12 @@ static enum rc write_plan(
     struct json *doc = plan_file_make(
         plan, &p->job, offers_at(p->offers, plan->offer), p->rates, BERTH_VERSION, at);
     char *text = json_print(doc, true);
-    enum rc rc = file_write(path, text, strlen(text), 0644, e);
-    if (!rc)
+    enum rc rc = RC_OK;
+    if (is_stdout(args))
+        out_bytes(out, text, strlen(text));
+    else
+        rc = file_write(path, text, strlen(text), 0644, e);
+    if (!rc && !is_stdout(args))
         out_note(out, "wrote plan %lld to %s", (long long)pick, path);
     free(text);
     json_free(doc);
@@ -295,6 +306,8 @@ static enum rc print(
     if (rc)
         return rc;
     note_launchable(p, out);
+    if (is_stdout(args))
+        return RC_OK;
     if (out_is_json(out)) {
         print_json(p, out);
         return RC_OK;
@@ -306,6 +319,9 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct planning p;
     memset(&p, 0, sizeof(p));
+    if (is_stdout(args) && out_is_json(out))
+        return err_set(e, RC_USAGE,
+            "options '--json' and '--output -' exclude each other: both write standard output");
     enum rc rc = job_from_args(&p.job, args_operand(args, 0), args, out, e);
     if (rc)
         return rc;

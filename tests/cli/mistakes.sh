@@ -54,8 +54,21 @@ edited_plans_are_noticed() {
     says "the file was changed after it was made, or another version" "$tmp/err"
 }
 
+a_dash_is_standard_output() {
+    mkdir -p "$tmp/dash"
+    cd "$tmp/dash"
+    exits 0 "${plan[@]}" --gpu rtx4090 -o -
+    jq -e '.schema == "plan/1"' "$tmp/out"
+    [ "$(jq -s length "$tmp/out")" = 1 ]
+    [ ! -e ./- ]
+    exits 0 bash -c '"$@" 2>/dev/null | "$0" explain - >/dev/null' "$berth" "${plan[@]}" --gpu rtx4090 -o -
+    exits 2 "${plan[@]}" -o - --json
+    says "exclude each other" "$tmp/err"
+    [ ! -e ./- ]
+}
+
 for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named \
-    edited_plans_are_noticed; do
+    edited_plans_are_noticed a_dash_is_standard_output; do
     t "$name" "$name"
 done
 tap_done
