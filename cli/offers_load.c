@@ -1,5 +1,6 @@
 #include "cli/offers_load.h"
 
+#include "base/str.h"
 #include "cli/output.h"
 #include "inventory/offer.h"
 #include "inventory/sources/source.h"
@@ -48,6 +49,19 @@ static enum rc load_sample(struct offers *list, struct out *out, struct err *e)
     return rc;
 }
 
+/* A misspelt column or field would otherwise be an unknown value that nobody sees. */
+static enum rc load_file(struct offers *list, const char *path, struct out *out, struct err *e)
+{
+    struct str unknown;
+    str_init(&unknown, 4096);
+    enum rc rc = source_read_file(list, path, &unknown, e);
+    if (!rc && unknown.len)
+        out_warn(out, "'%s' holds what is not read: %s (`berth help formats` lists what is)", path,
+            str_text(&unknown));
+    str_release(&unknown);
+    return rc;
+}
+
 enum rc offers_load(struct offers **list, const struct args *args, struct out *out, struct err *e)
 {
     struct offers *l = offers_new();
@@ -57,7 +71,7 @@ enum rc offers_load(struct offers **list, const struct args *args, struct out *o
     if (args_has(args, "ranks-per-node") && !is_here)
         rc = err_set(e, RC_USAGE, "option '--ranks-per-node' needs --here");
     for (size_t i = 0; i < files && !rc; i++)
-        rc = source_read_file(l, args_nth(args, "offers", i), e);
+        rc = load_file(l, args_nth(args, "offers", i), out, e);
     if (!rc && is_here)
         rc = load_here(l, args, e);
     if (!rc && !files && !is_here)

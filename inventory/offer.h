@@ -14,6 +14,7 @@
 
 struct gpu;
 struct json;
+struct str;
 
 enum { OFFER_UNKNOWN = -1 };
 
@@ -163,6 +164,9 @@ struct json *offer_to_json(const struct offer *o);
 /* Fields with a wrong type become unknown and give the offer a problem. RC_INVALID only when v is
  * not an object. Does not settle. */
 enum rc offer_from_json(struct offer *out, const struct json *v, struct err *e);
+
+/* Add the members of such an object that nobody reads: "'a', 'b'", each name once. */
+void offer_json_unknown(const struct json *v, struct str *unknown);
 
 /* --- lists --- */
 

@@ -114,3 +114,40 @@ enum rc offer_from_json(struct offer *out, const struct json *v, struct err *e)
     offer_problem(out, "%s", json_str(v, "problem", ""));
     return RC_OK;
 }
+
+/* --- what nobody reads --- */
+
+static bool is_member(const char *name, bool in_billing)
+{
+    static const char *const OTHERS[] = {"billing", "provenance", "problem"};
+    for (size_t i = 0; !in_billing && i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++)
+        if (strcmp(name, OTHERS[i]) == 0)
+            return true;
+    for (int f = 0; f < OFFER_FIELD_COUNT; f++)
+        if (is_billing((enum offer_field)f) == in_billing &&
+            strcmp(name, leaf_name((enum offer_field)f)) == 0)
+            return true;
+    return false;
+}
+
+static void add_unknown(const struct json *obj, bool in_billing, struct str *unknown)
+{
+    void *cursor = NULL;
+    const char *name;
+    const struct json *value;
+    while (json_next(obj, &cursor, &name, &value)) {
+        if (is_member(name, in_billing))
+            continue;
+        struct str quoted = STR_INIT;
+        str_addf(&quoted, "'%s%s'", in_billing ? BILLING : "", name);
+        if (!strstr(str_text(unknown), str_text(&quoted)))
+            str_addf(unknown, "%s%s", unknown->len ? ", " : "", str_text(&quoted));
+        str_release(&quoted);
+    }
+}
+
+void offer_json_unknown(const struct json *v, struct str *unknown)
+{
+    add_unknown(v, false, unknown);
+    add_unknown(json_get(v, "billing"), true, unknown);
+}

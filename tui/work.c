@@ -82,7 +82,7 @@ static enum rc read_offers(const struct offers_request *o, struct offers *out, s
     struct source_input in = {.ranks_per_node = o->ranks_per_node};
     enum rc rc = RC_OK;
     for (size_t i = 0; i < o->n_paths && !rc; i++)
-        rc = source_read_file(out, o->paths[i], e);
+        rc = source_read_file(out, o->paths[i], NULL, e);
     if (!rc && o->has_here)
         rc = SOURCE_HERE.read(out, &in, e);
     if (!rc && !o->has_here && o->n_paths == 0)

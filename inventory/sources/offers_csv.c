@@ -231,7 +231,7 @@ static const struct column *own_column(const char *name)
 }
 
 /* A column nobody knows is somebody's note, unless it looks like a slip of the pen. */
-static enum rc check_unknown_column(const char *name, struct err *e)
+static enum rc check_unknown_column(const char *name, struct str *unknown, struct err *e)
 {
     const char *near = NULL;
     int best = 3;
@@ -247,10 +247,13 @@ static enum rc check_unknown_column(const char *name, struct err *e)
     }
     if (near)
         return err_set(e, RC_INVALID, "unknown column '%s'; did you mean '%s'?", name, near);
+    if (unknown)
+        str_addf(unknown, "%s'%s'", unknown->len ? ", " : "", name);
     return RC_OK;
 }
 
-static enum rc find_places(struct places *p, const struct csv *t, struct err *e)
+static enum rc find_places(
+    struct places *p, const struct csv *t, struct str *unknown, struct err *e)
 {
     for (size_t i = 0; i < BASE_COUNT(COLUMNS); i++)
         p->own[i] = csv_column(t, COLUMNS[i].name);
@@ -270,7 +273,7 @@ static enum rc find_places(struct places *p, const struct csv *t, struct err *e)
         const char *name = t->header[i];
         bool is_known = own_column(name) || offer_field_find(name) != OFFER_FIELD_COUNT ||
                         strcasecmp(name, "provenance") == 0 || strcasecmp(name, "problem") == 0;
-        enum rc rc = is_known ? RC_OK : check_unknown_column(name, e);
+        enum rc rc = is_known ? RC_OK : check_unknown_column(name, unknown, e);
         if (rc)
             return rc;
     }
@@ -303,20 +306,22 @@ static enum rc read_row(
     }
     if (!rc)
         rc = read_own_columns(o, t, p, row, e);
-    if (!rc && o->gpus_per_node < 1)
+    /* what we wrote ourselves may lack them, and says what is wrong with it */
+    const char *problem = csv_cell(t, row, p->problem);
+    if (!rc && o->gpus_per_node < 1 && !*problem)
         rc = err_set(e, RC_INVALID, "'gpus' is empty");
-    if (!rc && !o->gpu[0])
+    if (!rc && !o->gpu[0] && !*problem)
         rc = err_set(e, RC_INVALID, "'gpu' is empty");
     if (!rc)
         rc = read_price(o, csv_cell(t, row, csv_column(t, "price")),
             csv_cell(t, row, csv_column(t, "price_unit")), e);
     if (!rc)
         rc = read_provenance(o, csv_cell(t, row, p->provenance), e);
-    offer_problem(o, "%s", csv_cell(t, row, p->problem));
+    offer_problem(o, "%s", problem);
     return rc;
 }
 
-/* Rows without a provider or a name still need an identity. */
+/* Rows without a provider or a name still need an identity; rows we wrote stay as they are. */
 static void name_offer(struct offer *o, size_t line)
 {
     char name[32];
@@ -327,16 +332,18 @@ static void name_offer(struct offer *o, size_t line)
         offer_put_text(o, OFFER_ID, name, PROVENANCE_ASSUMED);
 }
 
-static enum rc read_table(struct offers *out, const struct csv *t, struct err *e)
+static enum rc read_table(
+    struct offers *out, const struct csv *t, struct str *unknown, struct err *e)
 {
     struct places p;
-    enum rc rc = find_places(&p, t, e);
+    enum rc rc = find_places(&p, t, unknown, e);
     for (size_t row = 0; row < t->rows && !rc; row++) {
         struct offer o;
         rc = read_row(&o, t, &p, row, e);
         if (rc)
             return err_in(e, "line %zu", t->lines[row]);
-        name_offer(&o, t->lines[row]);
+        if (p.provenance < 0)
+            name_offer(&o, t->lines[row]);
         offer_settle(&o);
         rc = offers_add(out, &o, e);
     }
@@ -357,7 +364,7 @@ static enum rc read_text(struct offers *out, const struct source_input *in, stru
     enum rc rc = csv_parse(&t, in->text, in->len, e);
     if (rc)
         return rc;
-    rc = read_table(out, &t, e);
+    rc = read_table(out, &t, in->unknown, e);
     csv_release(&t);
     return rc;
 }

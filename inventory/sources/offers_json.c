@@ -13,7 +13,8 @@ static bool recognises(const char *text, size_t len)
     return i < len && (text[i] == '{' || text[i] == '[');
 }
 
-static enum rc read_offers(struct offers *out, const struct json *doc, struct err *e)
+static enum rc read_offers(
+    struct offers *out, const struct json *doc, struct str *unknown, struct err *e)
 {
     const char *schema = json_str(doc, "schema", "");
     if (strcmp(schema, "offers/1") != 0)
@@ -25,6 +26,8 @@ static enum rc read_offers(struct offers *out, const struct json *doc, struct er
         rc = offer_from_json(&o, json_at(list, i), e);
         if (rc)
             return err_in(e, "offer %zu", i + 1);
+        if (unknown)
+            offer_json_unknown(json_at(list, i), unknown);
         offer_settle(&o);
         rc = offers_add(out, &o, e);
     }
@@ -37,7 +40,7 @@ static enum rc read_text(struct offers *out, const struct source_input *in, stru
     enum rc rc = json_parse(&doc, in->text, in->len, e);
     if (rc)
         return rc;
-    rc = read_offers(out, doc, e);
+    rc = read_offers(out, doc, in->unknown, e);
     json_free(doc);
     return rc;
 }

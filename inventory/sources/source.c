@@ -13,7 +13,7 @@ static const struct source *recognise(const char *text, size_t len)
     return NULL;
 }
 
-enum rc source_read_file(struct offers *out, const char *path, struct err *e)
+enum rc source_read_file(struct offers *out, const char *path, struct str *unknown, struct err *e)
 {
     struct str text;
     str_init(&text, SOURCE_MAX_BYTES);
@@ -26,7 +26,7 @@ enum rc source_read_file(struct offers *out, const char *path, struct err *e)
             e, RC_INVALID, "'%s' is empty; it must hold an offers/1 document or a CSV table", path);
         goto out;
     }
-    struct source_input in = {.text = str_text(&text), .len = text.len};
+    struct source_input in = {.text = str_text(&text), .len = text.len, .unknown = unknown};
     rc = s->read(out, &in, e);
     if (rc)
         err_in(e, "'%s'", path);

@@ -19,6 +19,8 @@ struct source_input {
     size_t len;
     int64_t ranks_per_node; /* for this machine's CPU; 0: choose */
     bool is_reproducible;   /* leave times of day unknown */
+    struct str *unknown;    /* names of columns and fields that nobody reads are added: "'a', 'b'";
+                               may be NULL */
 };
 
 struct source {
@@ -36,8 +38,8 @@ extern const struct source SOURCE_OFFERS_CSV;  /* a table kept by hand or in a s
 extern const struct source SOURCE_SAMPLE;      /* known shapes at their dated list prices */
 extern const struct source SOURCE_HERE;        /* this machine */
 
-/* Read a file ("-": standard input) with the source that recognises it. */
-enum rc source_read_file(struct offers *out, const char *path, struct err *e);
+/* Read a file ("-": standard input) with the source that recognises it. unknown: as above. */
+enum rc source_read_file(struct offers *out, const char *path, struct str *unknown, struct err *e);
 
 /* Write the list as CSV that reads back identically. */
 void offers_write_csv(const struct offers *l, struct str *s);

@@ -67,8 +67,24 @@ a_dash_is_standard_output() {
     [ ! -e ./- ]
 }
 
+what_nobody_reads_is_named() {
+    printf 'gpu,gpus,usd an hour\nh100,8,3\n' >"$tmp/odd.csv"
+    exits 0 "$berth" offers --offers "$tmp/odd.csv"
+    says "holds what is not read: 'usd an hour'" "$tmp/err"
+    jq -n '{schema: "offers/1", offers: [{gpu: "h100-sxm", gpus_per_node: 8, price_usd: 3}]}' >"$tmp/odd.json"
+    exits 0 "$berth" offers --offers "$tmp/odd.json" --json
+    says "holds what is not read: 'price_usd'" "$tmp/err"
+    exits 0 "$berth" offers --offers "$data/odd.json" --json --reproducible -q
+    cp "$tmp/out" "$tmp/first"
+    exits 0 "$berth" offers --offers "$data/odd.json" --csv -q
+    cp "$tmp/out" "$tmp/again.csv"
+    exits 0 "$berth" offers --offers "$tmp/again.csv" --json --reproducible -q
+    diff "$tmp/first" "$tmp/out"
+}
+
 for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named \
-    edited_plans_are_noticed a_dash_is_standard_output; do
+    edited_plans_are_noticed a_dash_is_standard_output \
+    what_nobody_reads_is_named; do
     t "$name" "$name"
 done
 tap_done

@@ -156,6 +156,52 @@ static void assert_reads_back_identically(struct offers *l)
     offers_free(again);
 }
 
+static struct offers *read_json(const char *text, struct str *unknown)
+{
+    struct err e = ERR_INIT;
+    struct offers *l = offers_new();
+    struct source_input in = {.text = text, .len = strlen(text), .unknown = unknown};
+    if (SOURCE_OFFERS_JSON.read(l, &in, &e))
+        fail_msg("%s", e.msg);
+    return l;
+}
+
+static void offers_that_lack_much_read_back_identically(void **state)
+{
+    (void)state;
+    struct offers *l = read_json("{\"schema\": \"offers/1\", \"offers\": ["
+                                 "{\"provider\": \"dc\", \"id\": null, \"gpu\": \"h100-sxm\","
+                                 " \"gpus_per_node\": 8, \"price_usd_per_hour\": 3},"
+                                 "{\"id\": \"a\", \"gpu\": \"h100-sxm\", \"gpus_per_node\": null},"
+                                 "{\"id\": \"b\", \"gpus_per_node\": 4},"
+                                 "{}]}",
+        NULL);
+    assert_int_equal(offers_count(l), 4);
+    assert_reads_back_identically(l);
+    offers_free(l);
+}
+
+static void names_what_nobody_reads(void **state)
+{
+    (void)state;
+    struct str unknown = STR_INIT;
+    offers_free(read_json("{\"schema\": \"offers/1\", \"offers\": ["
+                          "{\"gpu\": \"h100-sxm\", \"gpus\": 8, \"price_usd_per_hours\": 3,"
+                          " \"billing\": {\"min_hour\": 2, \"min_hours\": 3}},"
+                          "{\"gpu\": \"h100-sxm\", \"gpus\": 8, \"provenance\": {}}]}",
+        &unknown));
+    assert_string_equal(str_text(&unknown), "'gpus', 'price_usd_per_hours', 'billing.min_hour'");
+    str_reset(&unknown);
+    struct err e = ERR_INIT;
+    struct offers *l = offers_new();
+    const char *csv = "gpu,gpus,cost an hour,region,bought in\nh100,8,3,eu,2025\n";
+    struct source_input in = {.text = csv, .len = strlen(csv), .unknown = &unknown};
+    assert_int_equal(SOURCE_OFFERS_CSV.read(l, &in, &e), RC_OK);
+    assert_string_equal(str_text(&unknown), "'cost an hour', 'bought in'");
+    offers_free(l);
+    str_release(&unknown);
+}
+
 static void the_sample_reads_back_identically(void **state)
 {
     (void)state;
@@ -213,6 +259,8 @@ int test_offers_csv(void)
         cmocka_unit_test(takes_fields_of_offers_json_and_leaves_notes_alone),
         cmocka_unit_test(reads_cpu_nodes),
         cmocka_unit_test(names_line_and_column_of_what_it_refuses),
+        cmocka_unit_test(offers_that_lack_much_read_back_identically),
+        cmocka_unit_test(names_what_nobody_reads),
         cmocka_unit_test(the_sample_reads_back_identically),
         cmocka_unit_test(this_machine_reads_back_identically),
         cmocka_unit_test(odd_values_and_hostile_texts_read_back_identically),
