@@ -154,6 +154,15 @@ static int64_t continue_int(int64_t a, int64_t b, double t)
     return a + (int64_t)llround((double)(b - a) * t);
 }
 
+/* Live bytes continue, the gaps between them do not: how well buffers pack goes up and down with
+ * the number of blocks, so the line through two of them would end anywhere. The larger is kept, so
+ * that what is said to fit does. */
+static int64_t larger_gap(struct layout_peak a, struct layout_peak b)
+{
+    int64_t gap_a = a.slab_bytes - a.live_bytes, gap_b = b.slab_bytes - b.live_bytes;
+    return gap_a > gap_b ? gap_a : gap_b;
+}
+
 static double continue_num(double a, double b, double t)
 {
     return a + (b - a) * t;
@@ -236,21 +245,34 @@ void prepared_free(struct prepared *p)
     free(p);
 }
 
+static void continue_memory(struct estimate *x, const struct prepared *p)
+{
+    struct layout_peak few[MEMORY_COUNT], more[MEMORY_COUNT];
+    int64_t live[MEMORY_COUNT], gap[MEMORY_COUNT];
+    for (int i = 0; i < MEMORY_COUNT; i++) {
+        few[i] = layout_peak(p->few, (enum memory)i);
+        more[i] = layout_peak(p->more, (enum memory)i);
+        live[i] = continue_int(few[i].live_bytes, more[i].live_bytes, p->t);
+        gap[i] = larger_gap(few[i], more[i]);
+    }
+    for (int i = 0; i < PART_COUNT; i++)
+        x->part_bytes[i] =
+            continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
+    x->packing_bytes = gap[MEMORY_DEVICE];
+    x->peak_bytes = live[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
+    x->host_slab_bytes = (live[MEMORY_HOST] + gap[MEMORY_HOST]) * p->strategy.ranks_per_node;
+}
+
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc)
 {
     memset(out, 0, sizeof *out);
     fill_memory(out, p->few);
     simulate(&out->simulation, p->few, mc, NULL);
     if (p->more) {
-        struct estimate few = *out, more = {0};
-        fill_memory(&more, p->more);
-        simulate(&more.simulation, p->more, mc, NULL);
-        for (int i = 0; i < PART_COUNT; i++)
-            out->part_bytes[i] = continue_int(few.part_bytes[i], more.part_bytes[i], p->t);
-        out->packing_bytes = continue_int(few.packing_bytes, more.packing_bytes, p->t);
-        out->peak_bytes = continue_int(few.peak_bytes, more.peak_bytes, p->t);
-        out->host_slab_bytes = continue_int(few.host_slab_bytes, more.host_slab_bytes, p->t);
-        continue_simulation(&out->simulation, &few.simulation, &more.simulation, p->t);
+        struct simulation few = out->simulation, more;
+        simulate(&more, p->more, mc, NULL);
+        continue_memory(out, p);
+        continue_simulation(&out->simulation, &few, &more, p->t);
     }
     fill_rest(out, &p->model, &p->strategy, mc);
 }

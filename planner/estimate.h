@@ -1,9 +1,13 @@
 /* What a model under a strategy needs and does on a machine: memory by name, seconds, and how sure.
  *
  * Everything comes from the schedule that the engine would run: bytes from its layout, seconds from
- * simulating it. estimate_quick builds a few blocks only and continues linearly, which gives the
- * same live bytes and seconds (to 0.1 % with the optimizer on the host) at a fraction of the work.
- */
+ * simulating it. estimate_quick builds a few blocks only and continues linearly, at a tenth of the
+ * work. Live bytes come out the same. Seconds do in most cases; where one lane falls behind another
+ * little by little, until after more blocks than were built it is the one that all wait for, the
+ * line misses the bend. The slab is live bytes and the gaps of the few blocks. Of 10,000 random
+ * strategies and machines 1.4 % were off by more than 0.1 % of the seconds, 0.2 % by more than 1 %,
+ * none by 6 %; 2 % were off in the slab, none by more than 4 %. So a choice may rest on it, and
+ * what is said of the chosen one rests on estimate_make. */
 #ifndef PLANNER_ESTIMATE_H
 #define PLANNER_ESTIMATE_H
 
@@ -48,7 +52,7 @@ struct estimate {
 /* From the whole schedule, exactly as the engine lays it out. */
 enum rc estimate_make(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
-/* The same from a few blocks; the slab to within a rounding error in practice. No hash. */
+/* Close to it, from a few blocks. No hash. */
 enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
 
