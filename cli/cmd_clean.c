@@ -1,3 +1,4 @@
+/* `berth clean`: one run, by what run.json knows of it, or the whole work folder of hosts. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* `berth config show`: every setting, its value and where that came from. */
 #include <string.h>
 
 #include "base/json.h"

@@ -1,3 +1,4 @@
+/* `berth doctor`: what launch checks before it starts, on hosts and without a plan. */
 #include <stdlib.h>
 
 #include "base/alloc.h"

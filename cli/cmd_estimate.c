@@ -1,3 +1,5 @@
+/* `berth estimate`: one setup, described by options alone, through the same model as plans; no
+ * search and no offers. */
 #include <stdlib.h>
 #include <strings.h>
 

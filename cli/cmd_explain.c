@@ -1,3 +1,4 @@
+/* `berth explain`: a plan file, computed again from its inputs and shown beside what it says. */
 #include "base/json.h"
 #include "base/str.h"
 #include "cli/command.h"

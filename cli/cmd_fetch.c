@@ -1,3 +1,4 @@
+/* `berth fetch`: logs first, since they are small and always there, then the checkpoint. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* `berth offers`: the offers of all sources through filter and sorting to a table, CSV or JSON. */
 #include <stdlib.h>
 #include <string.h>
 

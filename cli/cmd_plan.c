@@ -1,3 +1,4 @@
+/* `berth plan`: job and offers in, ranked plans or the nearest misses out. */
 #include <stdlib.h>
 
 #include "base/clock.h"

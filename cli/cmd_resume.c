@@ -1,3 +1,4 @@
+/* `berth resume`: the launch of a run that is over, once its nodes have said that it is. */
 #include <string.h>
 
 #include "cli/command.h"

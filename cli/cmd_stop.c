@@ -1,3 +1,4 @@
+/* `berth stop`: asks the coordinator, then proves on every host that nothing is left. */
 #include <stdlib.h>
 #include <string.h>
 

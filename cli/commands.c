@@ -1,3 +1,4 @@
+/* The table of all commands, in the order of help, and of the options that all of them take. */
 #include "cli/command.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* Completion scripts for bash, zsh and fish, made from the tables of commands and options. Values
+ * known only at the moment (runs, GPUs, models) come from `berth __complete`. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* The man page, made from the tables of commands and options and from the topics of help. */
 #include <stddef.h>
 
 #include "base/str.h"

@@ -1,3 +1,5 @@
+/* Topics of `berth help` that are not commands: job file, filters, hosts, formats and the like.
+ * Lists in them come from the tables that the program itself goes by. */
 #include "cli/help.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* An offer as a member of offers/1, both ways, field by field from the table in offer_fields.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

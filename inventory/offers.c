@@ -1,3 +1,4 @@
+/* The list of offers: adding, sorting, keeping what a filter lets through. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* One instruction set's table of kernels: compiled once for each, as every *_cpu.c (Makefile). */
 #include "kernels/variant.h"
 
 #define TEXT_(x) #x

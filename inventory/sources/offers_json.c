@@ -1,3 +1,4 @@
+/* Source: an offers/1 document, as `berth offers --json` prints it. */
 #include <ctype.h>
 #include <string.h>
 
