@@ -45,7 +45,8 @@ struct err {
         RC_OK, ""                                                                                  \
     }
 
-/* Record code and sentence, return code. e may be NULL. Control bytes in arguments become '?'. */
+/* Record code and sentence, return code. e may be NULL. Control bytes in arguments become '?', a
+ * value of more than 200 bytes in 'quotes' loses its middle. */
 enum rc err_set(struct err *e, enum rc code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

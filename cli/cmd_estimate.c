@@ -217,11 +217,29 @@ static enum rc read_batch(struct strategy *s, const struct args *args, struct er
             : 0;
     if (!has_batch || micro <= 0)
         return RC_OK;
+    int64_t nearest = tokens < micro ? micro : (tokens - micro / 2) / micro * micro + micro;
+    if (tokens / micro > STRATEGY_MAX_ACCUM)
+        return err_set(e, RC_USAGE,
+            "a global batch of %lld tokens is too large; in micro steps of %lld it may have %lld",
+            (long long)tokens, (long long)micro, (long long)micro * STRATEGY_MAX_ACCUM);
     if (tokens % micro != 0 || tokens == 0)
         return err_set(e, RC_USAGE,
-            "a global batch of %lld tokens is not a whole number of micro steps of %lld tokens",
-            (long long)tokens, (long long)micro);
+            "a global batch of %lld token%s is not a whole number of micro steps of %lld tokens; "
+            "the nearest is %lld",
+            (long long)tokens, tokens == 1 ? "" : "s", (long long)micro, (long long)nearest);
     s->grad_accum = tokens / micro;
+    return RC_OK;
+}
+
+/* An option that is held in an int, before it is. */
+static enum rc read_small(
+    int *out, const struct args *args, const char *option, int64_t most, struct err *e)
+{
+    int64_t n = args_int(args, option, 1);
+    if (n < 1 || n > most)
+        return err_set(e, RC_USAGE, "option '--%s' is %lld; it must lie in 1 to %lld", option,
+            (long long)n, (long long)most);
+    *out = (int)n;
     return RC_OK;
 }
 
@@ -236,13 +254,14 @@ static enum rc read_strategy(struct strategy *s, const struct model *m, const st
     s->recompute = (enum recompute)args_choice(args, "recompute");
     s->offload = (enum offload)args_choice(args, "offload");
     s->reshard_after_forward = !args_flag(args, "no-reshard");
-    int64_t prefetch = args_int(args, "prefetch", 1), chunks = args_int(args, "loss-chunks", 1);
-    s->prefetch = prefetch > INT16_MAX ? INT16_MAX : (int)prefetch;
-    s->loss_chunks = chunks > INT32_MAX ? INT32_MAX : (int)chunks;
     if (args_has(args, "precision") &&
         precision_parse(args_text(args, "precision"), &s->precision, e))
         return e->code;
     enum rc rc = model_check_seq(m, s->seq, e);
+    if (!rc)
+        rc = read_small(&s->prefetch, args, "prefetch", m->layers + 2, e);
+    if (!rc)
+        rc = read_small(&s->loss_chunks, args, "loss-chunks", INT32_MAX, e);
     if (!rc)
         rc = read_batch(s, args, e);
     return rc ? rc : strategy_check(s, m, e);

@@ -446,12 +446,17 @@ static enum rc finish_batch(struct job *j, struct err *e)
         j->global_batch_tokens = (sequences > 0 ? sequences : 1) * j->seq;
         j->is_batch_assumed = true;
     }
+    int64_t nearest = (j->global_batch_tokens + j->seq / 2) / j->seq * j->seq;
     if (j->global_batch_tokens % j->seq != 0)
         return err_set(e, RC_INVALID,
-            "a global batch of %lld tokens is not a whole number of sequences of %lld tokens; the "
+            "a global batch of %lld token%s is not a whole number of sequences of %lld tokens; the "
             "nearest is %lld",
-            (long long)j->global_batch_tokens, (long long)j->seq,
-            (long long)((j->global_batch_tokens + j->seq / 2) / j->seq * j->seq));
+            (long long)j->global_batch_tokens, j->global_batch_tokens == 1 ? "" : "s",
+            (long long)j->seq, (long long)(nearest > 0 ? nearest : j->seq));
+    if (job_step_sequences(j) > STRATEGY_MAX_ACCUM)
+        return err_set(e, RC_INVALID,
+            "a global batch of %lld sequences is too large; it may have up to %d",
+            (long long)job_step_sequences(j), STRATEGY_MAX_ACCUM);
     return RC_OK;
 }
 

@@ -280,9 +280,27 @@ static void name_from_path(char out[MODEL_NAME], const char *path)
     free(copy);
 }
 
+/* "organisation/Name", as models are called elsewhere: perhaps a preset is meant. */
+static enum rc no_such_file(const char *path, struct err *e)
+{
+    const char *name = strrchr(path, '/') + 1;
+    char near[MODEL_NAME];
+    if (model_preset_nearest(name, near))
+        return err_set(e, RC_USAGE,
+            "there is no file '%s'; did you mean the preset '%s'? Else give the path of the "
+            "model's config.json",
+            path, near);
+    return err_set(e, RC_USAGE,
+        "there is no file '%s'; give a preset (berth help models) or the path of the model's "
+        "config.json",
+        path);
+}
+
 static enum rc read_config_file(struct model *out, const char *path, struct err *e)
 {
     struct json *config = NULL;
+    if (strchr(path, '/') && !str_ends(path, ".json") && !file_exists(path))
+        return no_such_file(path, e);
     enum rc rc = err_input(e, json_read(&config, path, CONFIG_MAX_BYTES, e));
     if (rc)
         return rc;

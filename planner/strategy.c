@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "planner/model.h"
 
-enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = 1 << 24 };
+enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = STRATEGY_MAX_ACCUM };
 
 /* --- words --- */
 
@@ -85,6 +85,7 @@ static enum rc in_range(const char *what, int64_t v, int64_t max, struct err *e)
 
 static enum rc check_ranges(const struct strategy *s, const struct model *m, struct err *e)
 {
+    bool is_small = s->seq <= INT32_MAX && s->micro_batch <= MAX_MICRO_BATCH;
     const struct {
         const char *what;
         int64_t v, max;
@@ -96,7 +97,7 @@ static enum rc check_ranges(const struct strategy *s, const struct model *m, str
         {"the micro batch", s->micro_batch, MAX_MICRO_BATCH},
         {"gradient accumulation", s->grad_accum, MAX_GRAD_ACCUM},
         {"prefetch", s->prefetch, m->layers + 2},
-        {"the number of loss chunks", s->loss_chunks, s->seq * s->micro_batch},
+        {"the number of loss chunks", s->loss_chunks, is_small ? s->seq * s->micro_batch : 1},
     };
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < BASE_COUNT(range); i++)

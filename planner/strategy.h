@@ -20,6 +20,7 @@ enum strategy_kind {
 };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
+enum { STRATEGY_MAX_ACCUM = 1 << 24 };             /* micro steps of a step */
 enum precision { PRECISION_FP32, PRECISION_BF16 }; /* bf16 with fp32 master and fp32 gradients */
 
 /* Value type; strategy_check says whether it makes sense. */

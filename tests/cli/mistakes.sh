@@ -82,9 +82,46 @@ what_nobody_reads_is_named() {
     diff "$tmp/first" "$tmp/out"
 }
 
+figures_out_of_range_are_said_as_they_were_given() {
+    while IFS='|' read -r flags sentence; do
+        exits 2 "$berth" $flags
+        one_sentence
+        says "$sentence" "$tmp/err"
+    done <<END
+estimate --model gpt2 --prefetch 1000000|option '--prefetch' is 1000000; it must lie in 1 to 14
+estimate --model gpt2 --prefetch 4294967297|option '--prefetch' is 4294967297
+estimate --model gpt2 --loss-chunks 5000000000|option '--loss-chunks' is 5000000000
+estimate --model gpt2 --micro-batch 1000000T|the micro batch is 1000000000000000000
+estimate --model gpt2 --global-batch-tokens 1|a global batch of 1 token is not a whole number of micro steps of 8192 tokens; the nearest is 8192
+estimate --model gpt2 --global-batch-tokens 20000|the nearest is 16384
+estimate --model gpt2 --global-batch-tokens 1000T|a global batch of 1000000000000000 tokens is too large
+plan --model gpt2 --tokens 1B --global-batch-tokens 1|a global batch of 1 token is not a whole number of sequences of 1024 tokens; the nearest is 1024
+plan --model gpt2 --tokens 1B --global-batch-tokens 1024T|sequences is too large; it may have up to 16777216
+plan --tokens 1B --model meta-llama/Llama-3.1-8B|did you mean the preset 'llama-3.1-8b'? Else give the path
+plan --tokens 1B --model Qwen/Qwen2.5-7B-Instruct|did you mean the preset 'qwen2.5-7b'?
+plan --tokens 1B --model acme/wonderful-model-of-ours|give a preset (berth help models) or the path of the model's config.json
+END
+    exits 2 "$berth" plan "--$(head -c 100000 /dev/zero | tr '\0' x)"
+    one_sentence
+    [ "$(wc -c <"$tmp/err")" -lt 300 ]
+}
+
+checkpoints_are_billed_as_often_as_they_are_saved() {
+    head -c 100000 /dev/zero >"$tmp/tokens"
+    for job in '{"model": "tiny-llama", "tokens": "1M"}' \
+        '{"model": "tiny-llama", "tokens": "1M", "checkpoint_every": "7m"}'; do
+        echo "$job" >"$tmp/job.json"
+        exits 0 "$berth" plan "$tmp/job.json" --here -o "$tmp/plan.json"
+        exits 0 "$berth" launch "$tmp/plan.json" --here --data "local:$tmp/tokens" \
+            --data-kind bytes -n
+        says "every $(jq .job.checkpoint_every "$tmp/plan.json") s" "$tmp/out"
+    done
+}
+
 for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named \
     edited_plans_are_noticed a_dash_is_standard_output \
-    what_nobody_reads_is_named; do
+    what_nobody_reads_is_named figures_out_of_range_are_said_as_they_were_given \
+    checkpoints_are_billed_as_often_as_they_are_saved; do
     t "$name" "$name"
 done
 tap_done

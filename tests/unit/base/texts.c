@@ -157,6 +157,32 @@ static void sentences_gain_context_in_front_and_lose_control_bytes(void **state)
     assert_int_equal(rc_exit_code(RC_INTERRUPTED), 130);
 }
 
+/* 100 kB of an argument do not push the advice out of the sentence. */
+static void sentences_shorten_what_they_quote(void **state)
+{
+    (void)state;
+    static char longest[100001];
+    const char *const kinds[] = {"x", "x y", "'", "\xc3\xa9"};
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        size_t n = strlen(kinds[k]);
+        for (size_t i = 0; i + n < sizeof(longest); i += n)
+            memcpy(longest + i, kinds[k], n);
+        struct err e = ERR_INIT;
+        err_set(&e, RC_USAGE, "unknown option '--%s'; did you mean '--json'?", longest);
+        assert_true(strlen(e.msg) < 300);
+        assert_non_null(strstr(e.msg, "...") ? e.msg : NULL);
+        assert_non_null(strstr(e.msg, "'; did you mean '--json'?"));
+        char *safe = text_safe(e.msg);
+        assert_string_equal(safe, e.msg); /* no character was cut */
+        free(safe);
+        err_in(&e, "'%s'", longest);
+        assert_non_null(strstr(e.msg, "'; did you mean '--json'?"));
+    }
+    struct err e = ERR_INIT;
+    err_set(&e, RC_USAGE, "it's '%s': 'a' and 'b'", "short");
+    assert_string_equal(e.msg, "it's 'short': 'a' and 'b'");
+}
+
 static void strings_stop_at_their_maximum(void **state)
 {
     (void)state;
@@ -184,6 +210,7 @@ int test_texts(void)
         cmocka_unit_test(csv_cells_read_back_as_written),
         cmocka_unit_test(text_cannot_steer_a_terminal),
         cmocka_unit_test(sentences_gain_context_in_front_and_lose_control_bytes),
+        cmocka_unit_test(sentences_shorten_what_they_quote),
         cmocka_unit_test(strings_stop_at_their_maximum),
     };
     return cmocka_run_group_tests_name("base/texts", tests, NULL, NULL);
