@@ -157,7 +157,14 @@ static enum rc cpu_offer(
 static enum rc gpu_offer(struct offer *o, const char *name, const struct counts *c, struct err *e)
 {
     const struct gpu *g = gpu_find(name, 0);
-    const char *near = gpu_nearest(name);
+    const char *near = gpu_nearest(name), *family = gpu_family(name);
+    struct str models = STR_INIT;
+    enum rc rc = RC_OK;
+    if (family && gpu_family_is_open(family, &models))
+        rc = err_set(e, RC_USAGE, "which '%s' is meant? There are %s", name, str_text(&models));
+    str_release(&models);
+    if (rc)
+        return rc;
     if (!g && near)
         return err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near);
     if (!g)
@@ -330,7 +337,7 @@ const struct command CMD_ESTIMATE = {
     .about = "Answers for exactly the setup described, whether it fits or not: memory by name, "
              "seconds of a step by lane, with a 90 % band. To have the setup chosen, use "
              "`berth plan`.",
-    .examples = (const char *const[]){"berth estimate --model llama-3.1-8b --gpu h100 --gpus 8",
+    .examples = (const char *const[]){"berth estimate --model llama-3.1-8b --gpu h100-sxm --gpus 8",
         "berth estimate --model llama-2-70b --gpus 32 --strategy hsdp --recompute full",
         "berth estimate --model qwen2.5-7b --gpu a100-80-sxm --json | jq .memory", NULL},
     .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &HOW_OPTIONS, NULL},

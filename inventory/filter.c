@@ -110,9 +110,9 @@ static double nvme(const struct offer *o, bool is_exact)
 static bool matches_gpu(const struct offer *o, const char *text)
 {
     const struct gpu *own = offer_gpu(o);
-    for (size_t i = 0; i < gpu_count(); i++)
-        if (strcasecmp(gpu_at(i)->family, text) == 0)
-            return own && strcasecmp(own->family, text) == 0;
+    const char *family = gpu_family(text);
+    if (family)
+        return own && strcmp(own->family, family) == 0;
     const struct gpu *wanted = gpu_find(text, 0);
     return wanted ? own == wanted : contains(o->gpu, text);
 }

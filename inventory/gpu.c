@@ -251,6 +251,33 @@ const struct gpu *gpu_find(const char *name, int64_t memory_bytes)
     return g ? variant(g, memory_bytes) : NULL;
 }
 
+const char *gpu_family(const char *name)
+{
+    char normal[NAME_MAX_CHARS], own[NAME_MAX_CHARS];
+    normalise(normal, name, strlen(name));
+    for (size_t i = 0; i < gpu_count(); i++) {
+        normalise(own, gpus[i].family, strlen(gpus[i].family));
+        if (strcmp(own, normal) == 0)
+            return gpus[i].family;
+    }
+    return NULL;
+}
+
+bool gpu_family_is_open(const char *family, struct str *models)
+{
+    const struct gpu *first = NULL;
+    bool is_open = false;
+    for (size_t i = 0; i < gpu_count(); i++) {
+        const struct gpu *g = &gpus[i];
+        if (strcmp(g->family, family) != 0 || !(g->memory_bytes > 0))
+            continue;
+        is_open = is_open || (first && !gpu_has_memory(first, g->memory_bytes));
+        str_addf(models, "%s%s", first ? ", " : "", g->id);
+        first = first ? first : g;
+    }
+    return is_open;
+}
+
 bool gpu_is_slice(const char *name)
 {
     char normal[NAME_MAX_CHARS];

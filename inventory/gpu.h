@@ -21,6 +21,8 @@ enum gpu_link_scope {
 
 /* Value type; texts live as long as the program. Rates are per second, dense, and 0 where the
  * hardware lacks the number type or where nobody published the figure. */
+struct str;
+
 struct gpu {
     const char *id;      /* "h100-sxm" */
     const char *family;  /* models that differ in memory or form only: "h100" */
@@ -54,6 +56,13 @@ const struct gpu *gpu_at(size_t i);
 /* Model for a seller's name ("NVIDIA H100 80GB HBM3", "A100-SXM4-80GB", "h100-sxm"), NULL when it
  * is none of ours. memory_bytes (0: unknown) as reported picks between variants of one family. */
 const struct gpu *gpu_find(const char *name, int64_t memory_bytes);
+
+/* Family that a name stands for ("a100", "NVIDIA A100"), whose models it all means; NULL when it is
+ * none. */
+const char *gpu_family(const char *name);
+/* Add "a100-40-sxm, a100-80-sxm" when the models of the family differ in memory, so that a name of
+ * it leaves open which is meant; false when they do not. */
+bool gpu_family_is_open(const char *family, struct str *models);
 
 /* A memory size, decimal as sold or as the driver reports, is that of the model (7 % of slack). */
 bool gpu_has_memory(const struct gpu *g, int64_t memory_bytes);

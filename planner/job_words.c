@@ -85,15 +85,13 @@ static enum rc check_strategies(const char *list, struct err *e)
     return rc;
 }
 
-static bool is_family(const char *name)
+/* A family, or "cpu"; NULL when it is neither. */
+static const char *family_of(const char *name)
 {
-    for (size_t i = 0; i < gpu_count(); i++)
-        if (strcasecmp(gpu_at(i)->family, name) == 0)
-            return true;
-    return strcasecmp(name, "cpu") == 0;
+    return strcasecmp(name, "cpu") == 0 ? "cpu" : gpu_family(name);
 }
 
-/* Names of sellers become ids; families stay. */
+/* Names of sellers become ids or families. */
 static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
 {
     struct str s = STR_INIT;
@@ -103,12 +101,12 @@ static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
         size_t n = strcspn(p, ",");
         snprintf(name, sizeof(name), "%.*s", (int)n, p);
         p += n;
-        const struct gpu *g = is_family(name) ? NULL : gpu_find(name, 0);
-        const char *near = gpu_nearest(name);
-        if (!g && !is_family(name))
+        const char *family = family_of(name), *near = gpu_nearest(name);
+        const struct gpu *g = family ? NULL : gpu_find(name, 0);
+        if (!g && !family)
             rc = near ? err_set(e, RC_USAGE, "unknown GPU '%s'; did you mean '%s'?", name, near)
                       : err_set(e, RC_USAGE, "unknown GPU '%s'", name);
-        str_addf(&s, "%s%s", s.len ? "," : "", g ? g->id : name);
+        str_addf(&s, "%s%s", s.len ? "," : "", family ? family : g ? g->id : name);
     }
     if (!rc && !str_copy(list, JOB_LIST, str_text(&s)))
         rc = err_set(e, RC_LIMIT, "too many GPUs are named");

@@ -118,10 +118,25 @@ checkpoints_are_billed_as_often_as_they_are_saved() {
     done
 }
 
+a_family_means_all_its_models() {
+    local name
+    for name in a100 A100 "NVIDIA A100"; do
+        exits 0 "$berth" offers --gpu "$name" --json
+        jq -e '[.offers[].gpu] | unique == ["a100-40-sxm", "a100-80-pcie", "a100-80-sxm"]' "$tmp/out"
+        exits 0 "$berth" plan --model gpt2 --tokens 1B --gpu "$name" --top 50 --json
+        jq -e '[.plans[].offer.gpu] | unique == ["a100-40-sxm", "a100-80-pcie", "a100-80-sxm"]' "$tmp/out"
+        exits 2 "$berth" estimate --model gpt2 --gpu "$name"
+        one_sentence
+        says "which '$name' is meant? There are a100-40-pcie, a100-80-pcie, a100-40-sxm," "$tmp/err"
+    done
+    exits 0 "$berth" estimate --model gpt2 --gpu rtx4090
+    exits 0 "$berth" estimate --model gpt2 --gpu "NVIDIA L4"
+}
+
 for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named \
     edited_plans_are_noticed a_dash_is_standard_output \
     what_nobody_reads_is_named figures_out_of_range_are_said_as_they_were_given \
-    checkpoints_are_billed_as_often_as_they_are_saved; do
+    checkpoints_are_billed_as_often_as_they_are_saved a_family_means_all_its_models; do
     t "$name" "$name"
 done
 tap_done
