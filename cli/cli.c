@@ -17,13 +17,6 @@
 #include "inventory/gpu.h"
 #include "inventory/shape.h"
 
-/* A plain command has nothing to tidy up; commands that do install their own handler. */
-static void leave_on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    _exit(130);
-}
-
 static void print_help(struct out *out, const struct command *c, bool is_full)
 {
     struct str s = STR_INIT;
@@ -182,6 +175,7 @@ static enum rc run_command(struct call *c, struct err *e)
         rc = check_operands(c->command, c->args, e);
     if (!rc) {
         call_follow_options(c); /* settings may have changed the colour */
+        out_arm_interrupt(c->out);
         warn_unknown_keys(c->out, config);
         rc = c->command->run(c->args, c->out, e);
     }
@@ -216,7 +210,8 @@ static enum rc act(struct call *c, struct err *e)
 
 int cli_main(int argc, char **argv)
 {
-    signal(SIGINT, leave_on_interrupt);
+    /* a plain command has nothing to tidy up; those that do install their own handler */
+    signal(SIGINT, out_leave_on_interrupt);
     struct err e = ERR_INIT;
     struct call c = {.argc = argc, .argv = argv};
     enum rc rc = act(&c, &e);

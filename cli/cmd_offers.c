@@ -269,12 +269,10 @@ static enum rc print_table(
     const struct offers *l, const struct args *args, struct out *out, struct err *e)
 {
     struct table *t = table_new(COLUMNS);
-    if (args_has(args, "columns")) {
-        enum rc rc = table_select(t, args_text(args, "columns"), e);
-        if (rc) {
-            table_free(t);
-            return rc;
-        }
+    enum rc rc = table_select_args(t, args, e);
+    if (rc) {
+        table_free(t);
+        return rc;
     }
     size_t problems = 0;
     for (size_t i = 0; i < offers_count(l); i++) {
@@ -322,7 +320,9 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     struct filter *f = NULL;
     if (out_is_json(out) && args_flag(args, "csv"))
         return err_set(e, RC_USAGE, "options '--json' and '--csv' exclude each other");
-    enum rc rc = make_filter(&f, args, e);
+    enum rc rc = table_check_args(COLUMNS, args, e);
+    if (!rc)
+        rc = make_filter(&f, args, e);
     if (!rc)
         rc = offers_load(&l, args, out, e);
     if (!rc)

@@ -134,12 +134,10 @@ static enum rc print_table(
     const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
     struct table *t = table_new(COLUMNS);
-    if (args_has(args, "columns")) {
-        enum rc rc = table_select(t, args_text(args, "columns"), e);
-        if (rc) {
-            table_free(t);
-            return rc;
-        }
+    enum rc rc = table_select_args(t, args, e);
+    if (rc) {
+        table_free(t);
+        return rc;
     }
     for (size_t i = 0; i < p->search->n_plans; i++)
         add_row(t, &p->search->plans[i], i + 1, offers_at(p->offers, p->search->plans[i].offer));
@@ -323,7 +321,9 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     if (is_stdout(args) && out_is_json(out))
         return err_set(e, RC_USAGE,
             "options '--json' and '--output -' exclude each other: both write standard output");
-    enum rc rc = job_from_args(&p.job, args_operand(args, 0), args, out, e);
+    enum rc rc = table_check_args(COLUMNS, args, e);
+    if (!rc)
+        rc = job_from_args(&p.job, args_operand(args, 0), args, out, e);
     if (rc)
         return rc;
     rc = offers_load(&p.offers, args, out, e);

@@ -113,10 +113,13 @@ static int choice_index(const char *choices, const char *text)
 
 static enum rc check_flag(const char *text, int64_t *integer, struct err *e)
 {
-    *integer = strcmp(text, "true") == 0;
-    if (!*integer && strcmp(text, "false") != 0)
-        return err_set(e, RC_USAGE, "'%s' must be true or false", text);
-    return RC_OK;
+    static const char *const WORDS[] = {"false", "true", "0", "1", "no", "yes"};
+    for (size_t i = 0; i < BASE_COUNT(WORDS); i++) {
+        *integer = (int64_t)(i % 2);
+        if (strcmp(text, WORDS[i]) == 0)
+            return RC_OK;
+    }
+    return err_set(e, RC_USAGE, "'%s' must be true or false (1 or 0, yes or no)", text);
 }
 
 enum rc option_check(

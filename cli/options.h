@@ -13,7 +13,7 @@
 #include "base/err.h"
 
 enum option_kind {
-    OPTION_FLAG,    /* --x; also --x=true and --x=false */
+    OPTION_FLAG,    /* --x; also --x=true or =false, 1 or 0, yes or no */
     OPTION_TEXT,    /* any text */
     OPTION_FILE,    /* a path, "-" for standard input or output */
     OPTION_CHOICE,  /* one of choices */

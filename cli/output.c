@@ -225,10 +225,23 @@ struct json *out_document(const struct out *o, const char *schema)
     return doc;
 }
 
+/* What the handler of an interrupt needs to know: nothing that it would have to make. */
+static struct {
+    volatile sig_atomic_t is_writing, was_written, is_pending;
+    char document[512];
+    size_t len;
+} interrupt;
+
 void out_json(struct out *o, struct json *doc)
 {
     char *text = json_print(doc, true);
+    interrupt.is_writing = 1;
     out_bytes(o, text, strlen(text));
+    out_flush(o);
+    interrupt.was_written = 1;
+    interrupt.is_writing = 0;
+    if (interrupt.is_pending)
+        _exit(rc_exit_code(RC_INTERRUPTED));
     o->has_document = true;
     free(text);
     json_free(doc);
@@ -253,6 +266,7 @@ void out_json_line(struct out *o, struct json *v)
     out_printf(o, "%s\n", text);
     out_flush(o);
     o->has_document = true;
+    interrupt.was_written = 1;
     free(text);
     json_free(v);
 }
@@ -374,20 +388,45 @@ void out_hint(struct out *o, const char *fmt, ...)
     free(text);
 }
 
-static void print_error_document(struct out *o, enum rc rc, const char *message)
+static struct json *error_document(const struct out *o, enum rc rc, const char *message)
 {
     struct json *doc = out_document(o, "error/1");
     json_add_str(doc, "code", rc_word(rc));
     json_add_str(doc, "message", message);
     json_add_str(doc, "hint", o->hint);
-    out_json(o, doc);
+    return doc;
+}
+
+void out_arm_interrupt(struct out *o)
+{
+    if (!o->is_json)
+        return;
+    struct json *doc = error_document(o, RC_INTERRUPTED, "interrupted");
+    char *text = json_print(doc, true);
+    if (str_copy(interrupt.document, sizeof(interrupt.document), text))
+        interrupt.len = strlen(text);
+    free(text);
+    json_free(doc);
+}
+
+void out_leave_on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    if (interrupt.is_writing && !interrupt.is_pending) {
+        interrupt.is_pending = 1; /* the document shall be whole; the second Ctrl-C leaves now */
+        return;
+    }
+    bool needs_document = interrupt.len && !interrupt.is_writing && !interrupt.was_written;
+    if (needs_document && write(STDOUT_FILENO, interrupt.document, interrupt.len) < 0)
+        _exit(rc_exit_code(RC_INTERRUPTED));
+    _exit(rc_exit_code(RC_INTERRUPTED));
 }
 
 int out_finish(struct out *o, enum rc rc, const struct err *e)
 {
     const char *message = rc ? e->msg : "";
     if (rc && o->is_json && !o->has_document)
-        print_error_document(o, rc, message);
+        out_json(o, error_document(o, rc, message));
     out_flush(o);
     out_progress_end(o);
     if (*message)

@@ -105,6 +105,19 @@ enum rc table_select(struct table *t, const char *names, struct err *e)
     }
 }
 
+enum rc table_select_args(struct table *t, const struct args *args, struct err *e)
+{
+    return args_has(args, "columns") ? table_select(t, args_text(args, "columns"), e) : RC_OK;
+}
+
+enum rc table_check_args(const struct table_column *columns, const struct args *args, struct err *e)
+{
+    struct table *t = table_new(columns);
+    enum rc rc = table_select_args(t, args, e);
+    table_free(t);
+    return rc;
+}
+
 static int text_width(const char *s)
 {
     int width = 0;

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 
+struct args;
 struct str;
 
 enum { TABLE_LEAST = 8 };
@@ -34,6 +35,11 @@ size_t table_rows(const struct table *t);
 
 /* Show only these, in this order: "gpu,price". RC_USAGE names the nearest known column. */
 enum rc table_select(struct table *t, const char *names, struct err *e);
+/* The same, for --columns of the command when it is given. */
+enum rc table_select_args(struct table *t, const struct args *args, struct err *e);
+/* Are the names of --columns known? Before any work, and also when no table is printed. */
+enum rc table_check_args(
+    const struct table_column *columns, const struct args *args, struct err *e);
 /* Append the text to s. width 0: as wide as needed; is_plain: tab-separated, nothing cut. header
  * start and end are put around the header line (colour), NULL for no header. */
 struct table_style {

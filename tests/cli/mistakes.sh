@@ -133,10 +133,33 @@ a_family_means_all_its_models() {
     exits 0 "$berth" estimate --model gpt2 --gpu "NVIDIA L4"
 }
 
+switches_and_columns_are_checked() {
+    exits 0 env BERTH_NO_INPUT=1 "$berth" offers -q
+    exits 0 env BERTH_NO_INPUT=no "$berth" offers -q
+    exits 2 env BERTH_NO_INPUT=perhaps "$berth" offers -q
+    says "'perhaps' must be true or false" "$tmp/err"
+    exits 2 "$berth" offers --columns nope --json
+    says "unknown column 'nope'" "$tmp/err"
+    exits 2 "${plan[@]}" --columns nope --json
+    says "unknown column 'nope'" "$tmp/err"
+}
+
+an_interrupt_leaves_one_document() {
+    local rc=0
+    mkfifo "$tmp/never"
+    exec 9<>"$tmp/never"
+    timeout --preserve-status -k 10 -s INT 1 "$berth" plan "$tmp/never" --json >"$tmp/out" || rc=$?
+    exec 9>&-
+    [ "$rc" = 130 ]
+    [ "$(jq -s length "$tmp/out")" = 1 ]
+    jq -e '.schema == "error/1" and .code == "interrupted"' "$tmp/out"
+}
+
 for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named \
     edited_plans_are_noticed a_dash_is_standard_output \
     what_nobody_reads_is_named figures_out_of_range_are_said_as_they_were_given \
-    checkpoints_are_billed_as_often_as_they_are_saved a_family_means_all_its_models; do
+    checkpoints_are_billed_as_often_as_they_are_saved a_family_means_all_its_models \
+    switches_and_columns_are_checked an_interrupt_leaves_one_document; do
     t "$name" "$name"
 done
 tap_done
