@@ -153,6 +153,14 @@ static void note_launchable(const struct planning *p, struct out *out)
         out_note(out, "to compare, not to launch: %s", first->not_launchable);
 }
 
+static void note_cap(const struct planning *p, struct out *out)
+{
+    int64_t n = p->search->searched.beyond_max_ranks;
+    if (n > 0)
+        out_note(out, "%lld offer%s could be more than %d ranks, which is where the search ends",
+            (long long)n, n == 1 ? "" : "s", SEARCH_MAX_RANKS);
+}
+
 static void print_searched(const struct planning *p, struct out *out)
 {
     const struct searched *s = &p->search->searched;
@@ -299,6 +307,7 @@ static enum rc search(struct planning *p, const struct args *args, struct err *e
 static enum rc print(
     const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
+    note_cap(p, out);
     if (p->search->n_plans == 0)
         return print_nothing(p, out, e);
     enum rc rc = args_text(args, "output") ? write_plan(p, args, out, e) : RC_OK;

@@ -94,17 +94,30 @@ static void fill_step(
         x->tokens_per_s_per_rank * estimate_model_flops(m, s->seq) / mc->peak_flops[s->precision];
 }
 
-static void fill_checkpoint(
-    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+static double checkpoint_bytes(const struct model *m)
 {
-    double bytes = (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_params(m);
+    return (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_params(m);
+}
+
+struct save_s estimate_save_s(
+    const struct model *m, const struct strategy *s, const struct machine *mc)
+{
+    double bytes = checkpoint_bytes(m);
     double nodes = (double)s->ranks / (double)s->ranks_per_node;
     double shares = (double)strategy_optimizer_shards(s); /* ranks that hold different parts */
     double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
-    x->checkpoint_bytes = (int64_t)bytes;
-    x->checkpoint_s = bytes / writers / mc->disk_bytes_per_s;
-    x->checkpoint_stall_s =
-        s->offload == OFFLOAD_OPTIMIZER ? 0 : bytes / shares / mc->copy_bytes_per_s;
+    bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
+    return (struct save_s){.write = bytes / writers / mc->disk_bytes_per_s,
+        .stall = is_on_host ? 0 : bytes / shares / mc->copy_bytes_per_s};
+}
+
+static void fill_checkpoint(
+    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+{
+    struct save_s save = estimate_save_s(m, s, mc);
+    x->checkpoint_bytes = (int64_t)checkpoint_bytes(m);
+    x->checkpoint_s = save.write;
+    x->checkpoint_stall_s = save.stall;
 }
 
 /* --- whole and folded --- */

@@ -73,6 +73,14 @@ enum rc estimate_live_bytes(
 enum rc estimate_memory(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
 
+/* Seconds of writing a checkpoint, and of the snapshot that training waits for: checkpoint_s and
+ * checkpoint_stall_s, without building anything. */
+struct save_s {
+    double write, stall;
+};
+struct save_s estimate_save_s(
+    const struct model *m, const struct strategy *s, const struct machine *machine);
+
 /* Fits in device memory (probability at least a half) and, where it is known, in host memory. */
 bool estimate_fits(const struct estimate *x);
 /* Bytes that are missing, 0 when it fits; *is_host tells which memory. */

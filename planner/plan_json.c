@@ -232,6 +232,8 @@ static struct json *searched_json(const struct searched *s, double seconds)
     json_add_int(v, "pruned_by_memory", s->pruned_by_memory);
     json_add_int(v, "pruned_by_bound", s->pruned_by_bound);
     json_add_int(v, "simulated", s->simulated);
+    json_add_int(v, "max_ranks", SEARCH_MAX_RANKS);
+    json_add_int(v, "offers_beyond_max_ranks", s->beyond_max_ranks);
     json_add_num(v, "seconds", seconds >= 0 ? seconds : NAN);
     return v;
 }

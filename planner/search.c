@@ -10,8 +10,6 @@
 #include "planner/limits.h"
 #include "planner/search_cells.h"
 
-enum { MAX_RANKS_PLANNED = 16384 };
-
 void search_free(struct search *s)
 {
     if (!s)
@@ -127,9 +125,12 @@ static void make_cells(struct finder *f, size_t group)
     struct group *g = &f->groups[group];
     const struct job *j = f->in->job;
     int64_t rpn = g->hw.ranks_per_node;
-    int64_t limit =
-        j->max_gpus > 0 && j->max_gpus < MAX_RANKS_PLANNED ? j->max_gpus : MAX_RANKS_PLANNED;
+    int64_t wanted = j->max_gpus > 0 ? j->max_gpus : INT64_MAX;
+    int64_t limit = wanted < SEARCH_MAX_RANKS ? wanted : SEARCH_MAX_RANKS;
     g->first_cell = f->n_cells;
+    for (size_t k = 0; limit < wanted && k < g->n_offers; k++)
+        f->out->searched.beyond_max_ranks +=
+            hardware_max_nodes(offers_at(f->in->offers, g->offers[k])) > limit / rpn;
     for (int64_t n = 1; n <= g->max_nodes && n <= limit / rpn; n++)
         if (job_step_sequences(j) % (n * rpn) == 0)
             add_cell(f, group, n);
@@ -193,13 +194,21 @@ static double capacity(const struct cell *c)
     return (double)c->machine.hw.memory_bytes - c->machine.external_bytes;
 }
 
+/* At most the seconds of the run: short ones are mostly the last checkpoint. */
+static double least_run_s(const struct race *r, const struct cell *c, size_t i)
+{
+    const struct job *j = r->f->in->job;
+    struct save_s save = estimate_save_s(&j->model, &r->space.items[i], &c->machine);
+    return bill_run_s(j, c->offer, bounds_step_s(r->bounds, c, i), save.stall, save.write);
+}
+
 /* Drop the cells where the bound or the memory rules the strategy out; how many are left. */
 static size_t drop_by_bound(struct race *r, size_t i)
 {
     size_t left = 0;
     for (size_t k = 0; k < r->n_cells; k++) {
         struct cell *c = r->cells[k];
-        double run_s = bill_run_s(r->f->in->job, c->offer, bounds_step_s(r->bounds, c, i), 0, 0);
+        double run_s = least_run_s(r, c, i);
         r->is_in[k] = machine_computes(&c->machine, r->space.items[i].precision) &&
                       (r->f->in->tries_everything || can_win(c, run_s, i));
         left += r->is_in[k];
@@ -241,15 +250,15 @@ static enum rc try_strategy(struct race *r, size_t i, struct err *e)
 }
 
 struct ordered {
-    double step_s;
+    double run_s;
     size_t index;
 };
 
 static int by_bound(const void *pa, const void *pb)
 {
     const struct ordered *a = pa, *b = pb;
-    if (a->step_s < b->step_s || a->step_s > b->step_s)
-        return a->step_s < b->step_s ? -1 : 1;
+    if (a->run_s < b->run_s || a->run_s > b->run_s)
+        return a->run_s < b->run_s ? -1 : 1;
     return (a->index > b->index) - (a->index < b->index);
 }
 
@@ -258,7 +267,7 @@ static enum rc run_in_order(struct race *r, struct err *e)
 {
     struct ordered *order = base_alloc((r->space.n + 1) * sizeof *order);
     for (size_t i = 0; i < r->space.n; i++)
-        order[i] = (struct ordered){bounds_step_s(r->bounds, r->cells[0], i), i};
+        order[i] = (struct ordered){least_run_s(r, r->cells[0], i), i};
     qsort(order, r->space.n, sizeof *order, by_bound);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < r->space.n; i++) {
@@ -271,14 +280,21 @@ static enum rc run_in_order(struct race *r, struct err *e)
     return rc;
 }
 
-/* At most the seconds of a step with any strategy that may fit; INFINITY when none may. */
-static double cell_step_s(const struct race *r, const struct cell *c)
+/* At most the seconds of a step and of a save with any strategies that may fit; INFINITY when none
+ * may. */
+static struct least least_of_cell(const struct race *r, const struct cell *c)
 {
-    double step_s = INFINITY;
-    for (size_t i = 0; i < r->space.n; i++)
-        if (bounds_live_bytes(r->bounds, i) <= capacity(c))
-            step_s = fmin(step_s, bounds_step_s(r->bounds, c, i));
-    return step_s;
+    struct least l = {INFINITY, {INFINITY, INFINITY}};
+    for (size_t i = 0; i < r->space.n; i++) {
+        if (bounds_live_bytes(r->bounds, i) > capacity(c))
+            continue;
+        struct save_s save =
+            estimate_save_s(&r->f->in->job->model, &r->space.items[i], &c->machine);
+        l.step_s = fmin(l.step_s, bounds_step_s(r->bounds, c, i));
+        l.save.write = fmin(l.save.write, save.write);
+        l.save.stall = fmin(l.save.stall, save.stall);
+    }
+    return l;
 }
 
 /* Leave out the cells that no list can come to hold, whatever their best strategy. */
@@ -288,9 +304,9 @@ static void drop_cells(struct race *r)
     for (size_t k = 0; k < r->n_cells; k++) {
         struct cell *c = r->cells[k];
         bounds_price(r->bounds, c);
-        double step_s = cell_step_s(r, c);
-        c->is_dropped = !r->f->in->tries_everything && isfinite(step_s) &&
-                        !ranking_can_matter(r->f->ranking, c, step_s);
+        struct least least = least_of_cell(r, c);
+        c->is_dropped = !r->f->in->tries_everything && isfinite(least.step_s) &&
+                        !ranking_can_matter(r->f->ranking, c, &least);
         if (c->is_dropped) {
             r->f->out->searched.pruned_by_bound += (int64_t)r->space.n;
             bounds_clear(c);

@@ -23,7 +23,7 @@
 struct offer;
 struct offers;
 
-enum { SEARCH_TEXT = 240 };
+enum { SEARCH_TEXT = 240, SEARCH_MAX_RANKS = 16384 };
 
 /* All borrowed for the call. The job must be finished (job_finish), the offers settled. */
 struct search_input {
@@ -78,6 +78,7 @@ struct searched {
     int64_t hardware; /* distinct among them */
     int64_t space;    /* strategies on hardware and node counts */
     int64_t pruned_by_memory, pruned_by_bound, simulated;
+    int64_t beyond_max_ranks; /* offers of more than SEARCH_MAX_RANKS, searched up to that */
 };
 
 struct search {

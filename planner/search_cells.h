@@ -90,9 +90,14 @@ void ranking_free(struct ranking *r);
 void ranking_add(struct ranking *r, const struct cell *c);
 /* Take what was added into account for ranking_can_matter. */
 void ranking_update(struct ranking *r);
-/* Can a cell whose step takes at least step_s still be a plan, a point of the front, or the nearest
+/* No strategy does better on a cell, in any of these. */
+struct least {
+    double step_s;
+    struct save_s save;
+};
+/* Can a cell with these bounds still be a plan, a point of the front, or the nearest
  * miss of its group? */
-bool ranking_can_matter(const struct ranking *r, const struct cell *c, double step_s);
+bool ranking_can_matter(const struct ranking *r, const struct cell *c, const struct least *least);
 /* Write plans and Pareto front. */
 enum rc ranking_finish(struct ranking *r, struct err *e);
 /* Say so when all of a group breaks the budget or the deadline. */

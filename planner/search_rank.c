@@ -203,11 +203,15 @@ static bool is_behind_front(const struct ranking *r, const struct bill *least)
     return false;
 }
 
-/* The least that the offer can cost and last on the cell when a step takes at least step_s. */
+/* The least that the offer can cost and last on the cell. */
 static struct bill least_bill(
-    const struct ranking *r, const struct offer *o, const struct cell *c, double step_s)
+    const struct ranking *r, const struct offer *o, const struct cell *c, const struct least *least)
 {
-    struct estimate x = {.step_s = step_s, .step_low_s = step_s, .step_high_s = step_s};
+    struct estimate x = {.step_s = least->step_s,
+        .step_low_s = least->step_s,
+        .step_high_s = least->step_s,
+        .checkpoint_s = least->save.write,
+        .checkpoint_stall_s = least->save.stall};
     struct bill b;
     bill_make(&b, r->f->in->job, o, c->nodes, &x);
     return b;
@@ -223,7 +227,7 @@ static bool needs_a_miss(const struct ranking *r, const struct group *g)
     return (j->budget_micro_usd > 0 || j->deadline_s > 0) && !has_allowed;
 }
 
-bool ranking_can_matter(const struct ranking *r, const struct cell *c, double step_s)
+bool ranking_can_matter(const struct ranking *r, const struct cell *c, const struct least *least)
 {
     const struct group *g = &r->f->groups[c->group];
     if (needs_a_miss(r, g))
@@ -232,10 +236,10 @@ bool ranking_can_matter(const struct ranking *r, const struct cell *c, double st
         const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
         if (hardware_max_nodes(o) < c->nodes)
             continue;
-        struct bill least = least_bill(r, o, c, step_s);
-        double m = merit(r->f->in->job, &least);
+        struct bill bill = least_bill(r, o, c, least);
+        double m = merit(r->f->in->job, &bill);
         bool can_be_plan = !(m > r->merit[g->offers[k]]) && !(m > r->threshold);
-        bool can_be_front = least.is_priced && !is_behind_front(r, &least);
+        bool can_be_front = bill.is_priced && !is_behind_front(r, &bill);
         if (can_be_plan || can_be_front)
             return true;
     }

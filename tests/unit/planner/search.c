@@ -139,6 +139,8 @@ static struct job random_job(void)
         job_of(models[pick(7)], 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(4)]);
     j.objective = (enum objective)pick(3);
     if (pick(4) == 0)
+        j.tokens = 1; /* a single step: boot and checkpoint are all there is */
+    if (pick(4) == 0)
         j.deadline_s = 600.0 * (double)(1 + pick(100));
     if (pick(4) == 0)
         j.budget_micro_usd = USD_MICRO * (1 + pick(50));
@@ -674,6 +676,42 @@ static void what_is_too_large_to_be_planned_is_refused_in_words(void **state)
     job_release(&j);
 }
 
+/* The last checkpoint outweighs the step: bounds without it would rule nothing out. */
+static void a_single_step_is_searched_as_fast_as_a_long_run(void **state)
+{
+    (void)state;
+    for (int single = 0; single < 2; single++) {
+        struct job j = job_of("llama-3.1-8b", single ? 1 : 10000000000, 4096, 512);
+        struct offers *l = offers_new();
+        add(l, offer_of("a", "h100-sxm", 8, 16, 16 * USD_MICRO));
+        add(l, offer_of("b", "a100-80-sxm", 8, 16, 9 * USD_MICRO));
+        struct search *s = run(&j, l, false);
+        assert_true(s->n_plans > 0);
+        assert_true(s->searched.simulated < s->searched.space / 20);
+        search_free(s);
+        offers_free(l);
+        job_release(&j);
+    }
+}
+
+static void says_where_the_number_of_ranks_ends_the_search(void **state)
+{
+    (void)state;
+    struct job j = job_of("gpt2", 1000000000, 1024, 1024);
+    struct offers *l = offers_new();
+    add(l, offer_of("many", "h100-sxm", 8, 100000, USD_MICRO));
+    add(l, offer_of("few", "h100-sxm", 8, 2, USD_MICRO));
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->searched.beyond_max_ranks, 1);
+    search_free(s);
+    j.max_gpus = 1024;
+    s = run(&j, l, false);
+    assert_int_equal(s->searched.beyond_max_ranks, 0);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
 static void no_offers_give_no_plans(void **state)
 {
     (void)state;
@@ -708,6 +746,8 @@ int test_search(void)
         cmocka_unit_test(old_gpus_are_planned_in_fp32_and_refused_in_bf16),
         cmocka_unit_test(says_which_limit_leaves_out_how_many_offers),
         cmocka_unit_test(what_is_too_large_to_be_planned_is_refused_in_words),
+        cmocka_unit_test(a_single_step_is_searched_as_fast_as_a_long_run),
+        cmocka_unit_test(says_where_the_number_of_ranks_ends_the_search),
         cmocka_unit_test(no_offers_give_no_plans),
     };
     return cmocka_run_group_tests_name("search", tests, setup, teardown);
