@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "cli/options.h"
 
-enum { TABLE_MAX_COLUMNS = 48, TABLE_GAP = 2 };
+enum { TABLE_MAX_COLUMNS = 48, TABLE_GAP = 2, TABLE_SHOWS = 4 };
 
 struct table {
     const struct table_column *columns;
@@ -195,14 +195,15 @@ static void fit_natural(struct fit *f, const struct table *t, bool has_header)
     }
 }
 
-/* Take from the widest elastic column until the line fits; false when none can give more. */
-static bool shrink_elastic(struct fit *f, const struct table *t, int width)
+/* Take from the widest elastic column until the line fits; false when none can give more without
+ * going below its least, or, when all else failed, below what shows anything. */
+static bool shrink_elastic(struct fit *f, const struct table *t, int width, bool is_last_resort)
 {
     while (fit_total(f) > width) {
         int widest = -1;
         for (size_t i = 0; i < f->n; i++) {
             const struct table_column *c = &t->columns[f->shown[i]];
-            int least = c->least ? c->least : TABLE_LEAST;
+            int least = is_last_resort ? TABLE_SHOWS : c->least ? c->least : TABLE_LEAST;
             if (c->is_elastic && f->width[i] > least &&
                 (widest < 0 || f->width[i] > f->width[widest]))
                 widest = (int)i;
@@ -245,14 +246,25 @@ static void print_plain(const struct table *t, bool has_header, struct str *s)
     }
 }
 
+/* Cut what may be cut, then leave out what may be left out, then the last columns. A number is not
+ * cut, it would be another one, unless it is alone. */
 static void fit_to_width(struct fit *f, const struct table *t, int width)
 {
     struct fit natural = *f;
-    while (!shrink_elastic(f, t, width)) {
-        if (t->is_selected || !drop_column(&natural, t))
-            return;
+    bool fits = shrink_elastic(f, t, width, false);
+    while (!fits && !t->is_selected && drop_column(&natural, t)) {
         *f = natural;
+        fits = shrink_elastic(f, t, width, false);
     }
+    while (!fits) {
+        *f = natural;
+        fits = shrink_elastic(f, t, width, true);
+        if (!fits && natural.n == 1)
+            break;
+        natural.n -= !fits;
+    }
+    if (!fits && f->n == 1)
+        f->width[0] = width;
 }
 
 void table_print(const struct table *t, const struct table_style *style, struct str *s)

@@ -40,8 +40,8 @@ enum rc table_select_args(struct table *t, const struct args *args, struct err *
 /* Are the names of --columns known? Before any work, and also when no table is printed. */
 enum rc table_check_args(
     const struct table_column *columns, const struct args *args, struct err *e);
-/* Append the text to s. width 0: as wide as needed; is_plain: tab-separated, nothing cut. header
- * start and end are put around the header line (colour), NULL for no header. */
+/* Append the text to s. width 0: as wide as needed, else no line is wider; is_plain: tab-separated,
+ * nothing cut. header start and end are put around the header line (colour), NULL for no header. */
 struct table_style {
     int width;
     bool is_plain;

@@ -48,6 +48,33 @@ static void aligns_columns_and_leaves_no_trailing_spaces(void **state)
     table_free(t);
 }
 
+/* On any terminal, with the columns it chooses and with those asked for. */
+static void no_line_is_wider_than_the_terminal(void **state)
+{
+    (void)state;
+    static const char *const selections[] = {
+        NULL, "name,gpus,market,note,hidden", "gpus,market", "market,note", "hidden"};
+    for (size_t k = 0; k < sizeof(selections) / sizeof(selections[0]); k++) {
+        for (int width = 1; width < 100; width++) {
+            struct table *t = filled();
+            struct str s = STR_INIT;
+            struct err e = ERR_INIT;
+            if (selections[k])
+                assert_int_equal(table_select(t, selections[k], &e), RC_OK);
+            struct table_style style = {.width = width, .has_header = true, .ellipsis = "~"};
+            table_print(t, &style, &s);
+            const char *p = str_text(&s);
+            int lines = 0;
+            for (; *p; p += strcspn(p, "\n") + 1, lines++)
+                if ((int)strcspn(p, "\n") > width)
+                    fail_msg("at %d columns: %s", width, p);
+            assert_int_equal(lines, 3);
+            str_release(&s);
+            table_free(t);
+        }
+    }
+}
+
 static void plain_is_tab_separated_and_whole(void **state)
 {
     (void)state;
@@ -127,6 +154,7 @@ int test_table(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(aligns_columns_and_leaves_no_trailing_spaces),
+        cmocka_unit_test(no_line_is_wider_than_the_terminal),
         cmocka_unit_test(plain_is_tab_separated_and_whole),
         cmocka_unit_test(cuts_elastic_cells_before_dropping_columns),
         cmocka_unit_test(no_line_is_wider_than_asked),
