@@ -212,6 +212,7 @@ int cli_main(int argc, char **argv)
 {
     /* a plain command has nothing to tidy up; those that do install their own handler */
     signal(SIGINT, out_leave_on_interrupt);
+    signal(SIGTERM, out_leave_on_interrupt);
     struct err e = ERR_INIT;
     struct call c = {.argc = argc, .argv = argv};
     enum rc rc = act(&c, &e);

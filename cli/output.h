@@ -71,8 +71,9 @@ void out_hint(struct out *o, const char *fmt, ...) __attribute__((format(printf,
 void out_short_help(struct out *o, const char *text);
 /* As if these options had been read: they may stand behind the one that was wrong. */
 void out_force(struct out *o, bool is_json, bool is_reproducible);
-/* Handler of SIGINT for commands without one of their own: leaves with 130; under --json after the
- * document at hand, or with error/1 when there was none. out_arm_interrupt makes that ready. */
+/* Handler of SIGINT and SIGTERM for commands without one of their own: leaves with 130; under
+ * --json after the document at hand, or with error/1 when there was none. out_arm_interrupt makes
+ * that ready. */
 void out_arm_interrupt(struct out *o);
 void out_leave_on_interrupt(int signal_number);
 /* Show how the command ended (only main calls this); returns the exit status. */

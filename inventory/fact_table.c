@@ -32,6 +32,16 @@ void facts_load(struct fact_table *t)
     (void)rc;
 }
 
+/* The embedded file has every column there is. */
+static enum rc check_columns(const struct fact_table *t, struct err *e)
+{
+    for (size_t i = 0; i < t->user.columns; i++)
+        if (csv_column(&t->builtin, t->user.header[i]) < 0)
+            return err_set(e, RC_INVALID, "there is no column '%s' (berth help formats lists them)",
+                t->user.header[i]);
+    return RC_OK;
+}
+
 enum rc facts_load_user(struct fact_table *t, const char *path, struct err *e)
 {
     struct str text;
@@ -40,6 +50,8 @@ enum rc facts_load_user(struct fact_table *t, const char *path, struct err *e)
     enum rc rc = err_input(e, file_read(&text, path, FACTS_MAX_BYTES, e));
     if (!rc) {
         rc = csv_parse(&t->user, str_text(&text), text.len, e);
+        if (!rc)
+            rc = check_columns(t, e);
         if (!rc)
             rc = put_rows(t, &t->user, e);
         if (rc)

@@ -37,6 +37,10 @@ mistakes_are_named() {
     exits 2 "$berth" offers
     one_sentence
     says "gpus.csv': line 2: 'bf16_tflops': 'fast' is not a number" "$tmp/err"
+    printf 'id,bf16_tflop\nz900,1000\n' >"$facts/gpus.csv"
+    exits 2 "$berth" offers
+    one_sentence
+    says "gpus.csv': there is no column 'bf16_tflop'" "$tmp/err"
     printf 'family\nz900\n' >"$facts/gpus.csv"
     exits 2 "$berth" offers
     says "'id': must not be empty" "$tmp/err"
