@@ -16,7 +16,7 @@ SAN ?=
 
 # --- packages: installed when a header or program they bring is missing ---------------------------
 
-PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev
+PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev libcminpack-dev
 TEST_PACKAGES := libcmocka-dev libvterm-dev openssh-server openssh-client tmux clang clang-format jq procps
 
 DEPS_STAMP := build/.packages
@@ -56,7 +56,7 @@ lib = $(BUILD)/lib/$(subst /,_,$(1)).a
 libs = $(foreach f,$(1),$(call lib,$(f)))
 
 STATIC := -Wl,-Bstatic -ljansson -lcrypto -Wl,-Bdynamic -lm
-BERTH_LIBS := $(STATIC) -lssh2 -lncursesw -ltinfo
+BERTH_LIBS := $(STATIC) -lssh2 -lncursesw -ltinfo -lcminpack
 ENGINE_LIBS := $(STATIC)
 
 # --- programs -------------------------------------------------------------------------------------
@@ -142,10 +142,11 @@ UNIT_engine := engine kernels run planner inventory base
 UNIT_launcher := launcher run planner inventory base
 UNIT_cli := cli launcher run planner inventory/sources inventory base tui
 UNIT_tui := tui launcher run planner inventory/sources inventory base
+UNIT_EXTRA_planner := -lcminpack
 UNIT_EXTRA_launcher := -lssh2
 UNIT_EXTRA_engine := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
-UNIT_EXTRA_cli := -lssh2 -lncursesw -ltinfo
-UNIT_EXTRA_tui := -lssh2 -lncursesw -ltinfo
+UNIT_EXTRA_cli := -lssh2 -lncursesw -ltinfo -lcminpack
+UNIT_EXTRA_tui := -lssh2 -lncursesw -ltinfo -lcminpack
 
 UNIT_FOLDERS := $(foreach f,base inventory planner run kernels engine launcher cli tui,$(if $(wildcard tests/unit/$(f)/*.c),$(f)))
 UNIT_BINS := $(foreach f,$(UNIT_FOLDERS),$(BUILD)/tests/unit_$(f))

@@ -262,7 +262,7 @@ static enum rc read_strategy(struct strategy *s, const struct model *m, const st
     s->offload = (enum offload)args_choice(args, "offload");
     s->reshard_after_forward = !args_flag(args, "no-reshard");
     if (args_has(args, "precision") &&
-        precision_parse(args_text(args, "precision"), &s->precision, e))
+        precision_parse_trainable(args_text(args, "precision"), &s->precision, e))
         return e->code;
     enum rc rc = model_check_seq(m, s->seq, e);
     if (!rc)

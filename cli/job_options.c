@@ -143,7 +143,7 @@ static enum rc take_words(struct job *j, const struct args *args, bool has_file,
 {
     enum rc rc = RC_OK;
     if (wins(args, "precision", has_file))
-        rc = precision_parse(args_text(args, "precision"), &j->precision, e);
+        rc = precision_parse_trainable(args_text(args, "precision"), &j->precision, e);
     if (!rc && wins(args, "objective", has_file))
         rc = objective_parse(args_text(args, "objective"), &j->objective, e);
     if (!rc && wins(args, "spot", has_file))

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "planner/layout.h"
+#include "planner/split.h"
 
 /* fp32 master, first and second moment: what a checkpoint holds of a parameter. */
 enum { CHECKPOINT_BYTES_PER_PARAM = 12 };
@@ -132,9 +133,33 @@ static void fill_memory(struct estimate *x, const struct schedule *schedule)
     x->host_slab_bytes = schedule->slab_bytes[MEMORY_HOST] * schedule->strategy.ranks_per_node;
 }
 
+/* What a schedule of another engine does not hold: copies of activations that its framework makes,
+ * buffers beside the units, and the micro batches that a pipeline rank keeps. The first stage holds
+ * those and no logits, the last one the logits and one micro batch. */
+static void add_engine_memory(struct estimate *x, const struct strategy *s)
+{
+    const struct engine_profile *p = profile_of(s->engine);
+    if (p->is_bundled)
+        return;
+    double kept = (double)x->part_bytes[PART_ACTIVATIONS];
+    double factor = s->recompute == RECOMPUTE_NONE ? p->activation_factor : 1;
+    double first = kept * factor * split_in_flight(s);
+    double last = kept * factor + (double)x->part_bytes[PART_LOGITS];
+    bool is_first = s->parallel.pipeline > 1 && first > last;
+    if (is_first) {
+        x->peak_bytes -= x->part_bytes[PART_LOGITS];
+        x->part_bytes[PART_LOGITS] = 0;
+    }
+    int64_t activations = (int64_t)(is_first ? first : kept * factor);
+    x->peak_bytes += activations - x->part_bytes[PART_ACTIVATIONS] + (int64_t)p->bucket_bytes;
+    x->part_bytes[PART_ACTIVATIONS] = activations;
+    x->part_bytes[PART_SCRATCH] += (int64_t)p->bucket_bytes;
+}
+
 static void fill_rest(
     struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
 {
+    add_engine_memory(x, s);
     fill_checkpoint(x, m, s, mc);
     fill_capacity(x, mc);
     fill_host(x, s, mc);
@@ -204,10 +229,11 @@ struct prepared {
     double t;                    /* where the whole model lies on the line through both */
 };
 
-static struct model with_layers(const struct model *m, int64_t layers)
+/* So many blocks on each pipeline rank. */
+static struct model with_layers(const struct model *m, const struct strategy *s, int64_t layers)
 {
     struct model cut = *m;
-    cut.layers = layers;
+    cut.layers = layers * s->parallel.pipeline;
     return cut;
 }
 
@@ -219,12 +245,13 @@ static int64_t few_layers(const struct strategy *s)
 
 static double line_position(const struct model *m, const struct strategy *s)
 {
-    return (double)(m->layers - few_layers(s)) / 2;
+    double layers = (double)m->layers / (double)s->parallel.pipeline;
+    return (layers - (double)few_layers(s)) / 2;
 }
 
 static bool is_worth_cutting(const struct model *m, const struct strategy *s)
 {
-    return m->layers > few_layers(s) + 2;
+    return m->layers > s->parallel.pipeline * (few_layers(s) + 2);
 }
 
 enum rc prepared_make(
@@ -234,10 +261,10 @@ enum rc prepared_make(
     p->model = *m;
     p->strategy = *s;
     bool is_cut = is_worth_cutting(m, s);
-    struct model few = is_cut ? with_layers(m, few_layers(s)) : *m;
+    struct model few = is_cut ? with_layers(m, s, few_layers(s)) : *m;
     enum rc rc = schedule_make(&p->few, &few, s, e);
     if (!rc && is_cut) {
-        struct model more = with_layers(m, few_layers(s) + 2);
+        struct model more = with_layers(m, s, few_layers(s) + 2);
         p->t = line_position(m, s);
         rc = schedule_make(&p->more, &more, s, e);
     }
@@ -318,7 +345,8 @@ static enum rc live_bytes_quick(
 {
     if (!is_worth_cutting(m, s))
         return live_bytes(out, m, s, e);
-    struct model few = with_layers(m, few_layers(s)), more = with_layers(m, few_layers(s) + 2);
+    struct model few = with_layers(m, s, few_layers(s));
+    struct model more = with_layers(m, s, few_layers(s) + 2);
     int64_t a[MEMORY_COUNT], b[MEMORY_COUNT];
     enum rc rc = live_bytes(a, &few, s, e);
     if (!rc)

@@ -24,6 +24,8 @@ static enum rc fill_gpu(struct hardware *hw, const struct offer *o, struct err *
     hw->is_gpu = true;
     hw->peak_flops[PRECISION_FP32] = g->fp32_flops_per_s;
     hw->peak_flops[PRECISION_BF16] = g->bf16_flops_per_s;
+    hw->peak_flops[PRECISION_FP16] = g->fp16_flops_per_s;
+    hw->peak_flops[PRECISION_FP8] = g->fp8_flops_per_s;
     hw->measured_flops = g->bf16_measured_flops_per_s;
     hw->memory_bytes_per_s = g->memory_bytes_per_s;
     hw->pcie_bytes_per_s = g->pcie_bytes_per_s;

@@ -58,7 +58,7 @@ static enum rc read_model(struct job *j, const struct json *v, struct err *e)
 
 static enum rc read_precision(struct job *j, const struct json *v, struct err *e)
 {
-    return precision_parse(json_as_str(v, ""), &j->precision, e);
+    return precision_parse_trainable(json_as_str(v, ""), &j->precision, e);
 }
 
 static enum rc read_objective(struct job *j, const struct json *v, struct err *e)

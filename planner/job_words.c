@@ -45,7 +45,7 @@ enum rc spot_parse(const char *word, enum spot *out, struct err *e)
 enum rc job_allow(struct job *j, const char *word, struct err *e)
 {
     enum precision p;
-    if (precision_parse(word, &p, NULL))
+    if (precision_parse_trainable(word, &p, NULL))
         return err_set(e, RC_USAGE, "nothing called '%s' can be allowed; fp32 and bf16 can", word);
     if (p == PRECISION_FP32)
         j->allow_fp32 = true;

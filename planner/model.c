@@ -188,9 +188,24 @@ static void place_mlp(struct placer *p, const struct model *m)
         place(p, T_DOWN_B, m->width, 1);
         return;
     }
-    place(p, T_GATE_W, m->ffn, m->width);
+    if (!m->has_plain_mlp)
+        place(p, T_GATE_W, m->ffn, m->width);
     place_at(p, T_UP_W, m->ffn, m->width);
     place(p, T_DOWN_W, m->width, m->ffn);
+}
+
+/* The MLP of the layout is what a token passes through; all experts are stored. Each is sharded
+ * over the ranks that hold the same ones. */
+static void add_experts(const struct model *m, int64_t shards, struct unit_layout *out)
+{
+    int64_t active = m->ffn * m->width * (m->has_plain_mlp ? 2 : 3);
+    int64_t holders = m->expert_ranks > 1 && shards > m->expert_ranks ? shards / m->expert_ranks
+                      : m->expert_ranks > 1                           ? 1
+                                                                      : shards;
+    int64_t dense_shard = (out->elems - active) / shards;
+    out->params += m->expert_params - active;
+    out->elems += m->expert_params - active;
+    out->shard_elems = dense_shard + m->expert_params / holders;
 }
 
 void model_unit_layout(const struct model *m, int unit, int64_t shards, struct unit_layout *out)
@@ -214,6 +229,8 @@ void model_unit_layout(const struct model *m, int unit, int64_t shards, struct u
     }
     out->elems = (int64_t)base_align_up((uint64_t)p.next, (uint64_t)shards * MODEL_ALIGN);
     out->shard_elems = out->elems / shards;
+    if (m->expert_params > 0 && unit > 0 && unit <= m->layers)
+        add_experts(m, shards, out);
 }
 
 const struct tensor *unit_tensor(const struct unit_layout *u, enum tensor_role role)

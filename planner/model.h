@@ -30,6 +30,12 @@ struct model {
     bool is_tied;     /* output matrix is the token embedding */
     bool has_qkv_bias; /* Qwen2; GPT-2 always has all biases */
     bool has_qk_norm;  /* Qwen3 */
+    /* for prediction only: what the bundled engine cannot train */
+    bool has_plain_mlp;    /* llama with up and down alone: Nemotron's squared ReLU */
+    int64_t expert_params; /* of the routed experts of a block, all together; 0: dense. ffn is then
+                              the width of those that a token passes through */
+    int64_t expert_top;    /* routed experts of a token */
+    int64_t expert_ranks;  /* set by split_model: ranks that hold different experts */
     double norm_eps, rope_theta;
     enum rope_scaling rope;
     double rope_factor, rope_low_freq, rope_high_freq;
@@ -55,7 +61,7 @@ enum tensor_role {
     T_NORM2_W,
     T_NORM2_B,
     T_GATE_W, /* gate and up follow each other: one product [2 ffn, width] */
-    T_UP_W,   /* GPT-2: the only one, [ffn, width] */
+    T_UP_W,   /* without a gate the only one, [ffn, width] */
     T_UP_B,
     T_DOWN_W, /* [width, ffn] */
     T_DOWN_B,

@@ -9,7 +9,7 @@
 
 EMBED(calibration_json);
 
-enum { MAX_ENTRIES = 10000 };
+enum { MAX_ENTRIES = 10000, MAX_FILE_BYTES = 16 << 20 };
 
 /* --- calibration --- */
 
@@ -92,6 +92,15 @@ enum rc rates_builtin(struct rates **out, struct err *e)
     return rc;
 }
 
+enum rc rates_read(struct rates **out, const char *path, struct err *e)
+{
+    struct json *root = NULL;
+    enum rc rc = json_read(&root, path, MAX_FILE_BYTES, e);
+    if (!rc)
+        rc = rates_from_json(out, root, e);
+    return rc ? err_in(e, "calibration '%s'", path) : RC_OK;
+}
+
 void rates_free(struct rates *r)
 {
     if (!r)
@@ -126,6 +135,19 @@ static const struct json *find(struct lookup *l, const char *name)
     return NULL;
 }
 
+const struct json *rates_document(const struct rates *r)
+{
+    return r->root;
+}
+
+double rates_number(const struct rates *r, const char *device, const char *chip, const char *stack,
+    const char *name)
+{
+    struct machine ignored = {.n_constants = MACHINE_CONSTANTS};
+    struct lookup l = {.r = r, .device = device, .chip = chip, .stack = stack, .m = &ignored};
+    return json_as_num(find(&l, name), NAN);
+}
+
 /* A positive number, or 0 with the lookup marked as failed. */
 static double need(struct lookup *l, const char *name)
 {
@@ -137,7 +159,7 @@ static double need(struct lookup *l, const char *name)
     return 0;
 }
 
-static struct ramp need_ramp(struct lookup *l, const char *name)
+static struct ramp need_ramp(struct lookup *l, const char *name, const char *reference)
 {
     struct ramp ramp = {0};
     const struct json *points = find(l, name);
@@ -151,6 +173,7 @@ static struct ramp need_ramp(struct lookup *l, const char *name)
     }
     if (ramp.n == 0 && !l->missing)
         l->missing = name;
+    ramp.reference_bytes_per_s = need(l, reference);
     return ramp;
 }
 
@@ -165,8 +188,8 @@ static void fill_common(struct machine *m, struct lookup *l)
     m->attention_backward_efficiency = need(l, "attention_backward_efficiency");
     m->op_floor_s = need(l, "op_floor_s");
     m->link_hop_s = need(l, "link_hop_s");
-    m->link_ramp = need_ramp(l, "link_ramp");
-    m->fabric_ramp = need_ramp(l, "fabric_ramp");
+    m->link_ramp = need_ramp(l, "link_ramp", "link_ramp_bytes_per_s");
+    m->fabric_ramp = need_ramp(l, "fabric_ramp", "fabric_ramp_bytes_per_s");
     m->overlap_slowdown = need(l, "overlap_slowdown");
     m->disk_bytes_per_s = need(l, "disk_bytes_per_s");
     m->step_overhead_s = need(l, "step_overhead_s");
@@ -184,20 +207,60 @@ static void fill_fabric(struct machine *m, struct lookup *l)
         return;
     m->fabric_bytes_per_s = m->hw.fabric_bytes_per_s *
                             need(l, is_rdma ? "fabric_rdma_efficiency" : "fabric_tcp_efficiency");
+    m->fabric_bytes_per_s *= m->hw.is_gpu ? need(l, "stack_fabric") : 1;
     m->fabric_hop_s = need(l, is_rdma ? "fabric_rdma_hop_s" : "fabric_tcp_hop_s");
+}
+
+static const struct rates_entry *last_entry(const struct lookup *l)
+{
+    return l->m->n_constants > 0 ? l->m->constant[l->m->n_constants - 1].entry : NULL;
+}
+
+static enum basis basis_of(const struct rates_entry *en)
+{
+    if (!en || strcmp(en->stack, "*") == 0)
+        return BASIS_PRIOR;
+    return strcmp(en->chip, "*") == 0 ? BASIS_SIBLING : BASIS_CALIBRATED;
+}
+
+/* Products of 16 bits run at a share of the best measured one; those of fewer bits so many times
+ * as fast as these, which is what training runs report. */
+static void fill_products(struct machine *m, struct lookup *l)
+{
+    const struct hardware *hw = &m->hw;
+    for (int p = 0; p < PRECISION_KINDS; p++)
+        m->peak_flops[p] = hw->peak_flops[p];
+    double best = fmax(hw->peak_flops[PRECISION_BF16], hw->peak_flops[PRECISION_FP16]);
+    double of_peak = hw->measured_flops > 0 && best > 0
+                         ? need(l, "matmul_of_measured") * hw->measured_flops / best
+                         : need(l, "matmul_of_peak");
+    of_peak *= m->stack_matmul;
+    double rate = of_peak * best;
+    m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
+    m->matmul_efficiency[PRECISION_BF16] = m->matmul_efficiency[PRECISION_FP16] = of_peak;
+    if (hw->peak_flops[PRECISION_FP8] > 0)
+        m->matmul_efficiency[PRECISION_FP8] =
+            rate * need(l, "matmul_fp8_speedup") / hw->peak_flops[PRECISION_FP8];
+    if (hw->peak_flops[PRECISION_FP4] > 0)
+        m->matmul_efficiency[PRECISION_FP4] =
+            rate * need(l, "matmul_fp4_speedup") / hw->peak_flops[PRECISION_FP4];
 }
 
 static void fill_gpu(struct machine *m, struct lookup *l)
 {
     const struct hardware *hw = &m->hw;
-    m->peak_flops[PRECISION_FP32] = hw->peak_flops[PRECISION_FP32];
-    m->peak_flops[PRECISION_BF16] = hw->peak_flops[PRECISION_BF16];
-    m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
-    if (hw->measured_flops > 0 && hw->peak_flops[PRECISION_BF16] > 0)
-        m->matmul_efficiency[PRECISION_BF16] =
-            need(l, "matmul_of_measured") * hw->measured_flops / hw->peak_flops[PRECISION_BF16];
-    else
-        m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak");
+    m->stack_matmul = need(l, "stack_matmul");
+    m->basis = basis_of(last_entry(l));
+    m->stack_attention = need(l, "stack_attention");
+    m->attention_efficiency *= m->stack_attention;
+    m->attention_backward_efficiency *= m->stack_attention;
+    m->memory_log_sd = need(l, "memory_log_sd");
+    m->reserved_of_allocated = need(l, "reserved_of_allocated");
+    fill_products(m, l);
+    m->moe_efficiency = need(l, "moe_efficiency");
+    m->tensor_exposed = need(l, "tensor_exposed");
+    m->context_exposed = need(l, "context_exposed");
+    m->expert_exposed = need(l, "expert_exposed");
     m->matmul_lanes = need(l, "matmul_lanes");
     m->memory_bytes_per_s = hw->memory_bytes_per_s * need(l, "memory_efficiency");
     m->link_bytes_per_s = hw->link_bytes_per_s *
@@ -326,15 +389,19 @@ double machine_matmul_s(
     const struct machine *m, enum precision p, int64_t rows, int64_t cols, int64_t inner)
 {
     double r = (double)rows, c = (double)cols, k = (double)inner;
-    double shape = tile_efficiency(m, r, c) * k / (k + m->matmul_half_k);
+    double half_k = m->matmul_half_k * (p == PRECISION_FP8 ? 2 : p == PRECISION_FP4 ? 4 : 1);
+    double shape = tile_efficiency(m, r, c) * k / (k + half_k);
     double busy = 2 * r * c * k / (m->peak_flops[p] * m->matmul_efficiency[p] * shape);
     double traffic = (double)precision_bytes(p) * (r * k + c * k + r * c);
     return m->op_floor_s + fmax(busy, traffic / m->memory_bytes_per_s);
 }
 
+/* Attention stays in 16 bits where products use fewer. */
 double machine_attention_s(
     const struct machine *m, enum precision p, double flops, bool is_backward)
 {
+    if (p > PRECISION_FP16)
+        p = PRECISION_BF16;
     double efficiency = is_backward ? m->attention_backward_efficiency : m->attention_efficiency;
     return m->op_floor_s + flops / (m->peak_flops[p] * efficiency);
 }
@@ -376,6 +443,11 @@ struct rank_group machine_shard_group(const struct strategy *s)
     return group_of(s->shard_degree, s->ranks_per_node);
 }
 
+struct rank_group machine_strided_group(const struct hardware *hw, int64_t ranks, int64_t stride)
+{
+    return group_of(ranks, hw->ranks_per_node / (stride > 0 ? stride : 1));
+}
+
 struct rank_group machine_replica_group(const struct strategy *s)
 {
     return group_of(s->ranks / s->shard_degree, s->ranks_per_node / s->shard_degree);
@@ -394,6 +466,12 @@ static double ramp_at(const struct ramp *r, double bytes)
     return r->fraction[r->n - 1];
 }
 
+/* Seconds that a payload loses to latency. */
+static double ramp_lost_s(const struct ramp *r, double bytes)
+{
+    return bytes / r->reference_bytes_per_s * (1 / ramp_at(r, bytes) - 1);
+}
+
 /* Ring terms (nccl-tests PERFORMANCE.md). A group over whole nodes uses all NICs of its nodes; the
  * node's rate is shared by the groups that run at once. */
 double machine_collective_s(
@@ -405,14 +483,18 @@ double machine_collective_s(
     double per_node = (double)g.ranks / (double)g.nodes;
     double seconds = 0, hops = 0;
     if (per_node > 1) {
-        seconds = (per_node - 1) / per_node * bytes /
-                  (m->link_bytes_per_s * ramp_at(&m->link_ramp, bytes));
+        seconds = (per_node - 1) / per_node *
+                  (bytes / m->link_bytes_per_s + ramp_lost_s(&m->link_ramp, bytes));
         hops += (per_node - 1) * m->link_hop_s;
     }
     if (g.nodes > 1) {
         double n = (double)g.nodes, groups = fmax(1, (double)m->hw.ranks_per_node / per_node);
-        double rate = m->fabric_bytes_per_s * ramp_at(&m->fabric_ramp, bytes * groups);
-        seconds = fmax(seconds, rate > 0 ? (n - 1) / n * bytes * groups / rate : INFINITY);
+        if (kind == COLLECTIVE_ALL_TO_ALL) /* bytes are those of one rank */
+            groups = (double)m->hw.ranks_per_node;
+        double rate = m->fabric_bytes_per_s;
+        double across =
+            (n - 1) / n * (bytes * groups / rate + ramp_lost_s(&m->fabric_ramp, bytes * groups));
+        seconds = fmax(seconds, rate > 0 ? across : INFINITY);
         hops += (n - 1) * m->fabric_hop_s;
     }
     return m->op_floor_s + passes * (seconds + hops);

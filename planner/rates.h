@@ -16,7 +16,7 @@
 
 struct json;
 
-enum { RATES_NAME = 32, RAMP_POINTS = 12, PRECISION_KINDS = 2 };
+enum { RATES_NAME = 32, RAMP_POINTS = 12 };
 
 /* --- what is rented --- */
 
@@ -60,16 +60,27 @@ struct rates {
 
 /* The constants built in. On success release with rates_free. */
 enum rc rates_builtin(struct rates **out, struct err *e);
+/* From a file of the same form. Release with rates_free. */
+enum rc rates_read(struct rates **out, const char *path, struct err *e);
 /* From a document of the same form; takes root, also on failure. */
 enum rc rates_from_json(struct rates **out, struct json *root, struct err *e);
 void rates_free(struct rates *r);
+/* As calibration/1, borrowed from r. */
+const struct json *rates_document(const struct rates *r);
+/* One constant as a machine would find it, chip and stack as patterns allow; NAN when there is
+ * none. */
+double rates_number(const struct rates *r, const char *device, const char *chip, const char *stack,
+    const char *name);
 
 /* --- a machine --- */
 
-/* Achieved fraction of a link's rate by payload, interpolated in log size. */
+/* How much longer than at full rate a collective of a payload takes: from the fraction of the rate
+ * that was reached where it was measured, interpolated in log size. The seconds lost carry over to
+ * faster and slower links, for they are latency; the fraction does not. */
 struct ramp {
     int n;
     double bytes[RAMP_POINTS], fraction[RAMP_POINTS];
+    double reference_bytes_per_s; /* full rate where it was measured */
 };
 
 /* One constant as used, for explanations and plan files. */
@@ -77,7 +88,14 @@ struct machine_constant {
     const char *name; /* constant, never freed */
     const struct rates_entry *entry;
 };
-enum { MACHINE_CONSTANTS = 48 };
+enum { MACHINE_CONSTANTS = 64 };
+
+/* How close the constants are to the hardware and the stack. */
+enum basis {
+    BASIS_CALIBRATED, /* fitted to runs of this chip and stack */
+    BASIS_SIBLING,    /* to runs of this stack on other chips */
+    BASIS_PRIOR       /* neither */
+};
 
 /* Value type; borrows from the rates it was made with. All rates are what is achieved, not what a
  * data sheet says, except peak_flops. Seconds are for one operation alone on the machine. */
@@ -87,15 +105,20 @@ struct machine {
     bool is_shared; /* CPU: all lanes of all ranks of a node share cores and memory bandwidth */
 
     /* products: seconds = flops / (peak * efficiency * shape) */
-    double peak_flops[PRECISION_KINDS]; /* per rank */
+    double peak_flops[PRECISION_KINDS]; /* per rank; 0: the hardware lacks the number type */
     double matmul_efficiency[PRECISION_KINDS];
-    double matmul_half_k; /* inner dimension at which half of that is reached */
-    double matmul_lanes;  /* SMs or cores that share the tiles of a product */
+    double stack_matmul, stack_attention; /* of a stack's products and attention, over the chip's */
+    double matmul_half_k;                 /* inner dimension at which half of that is reached */
+    double matmul_lanes;                  /* SMs or cores that share the tiles of a product */
     double matmul_tile_m, matmul_tile_n;
     double attention_efficiency;          /* of peak, forward */
     double attention_backward_efficiency; /* of peak, over its 2.5 times the forward's flops */
 
     double memory_bytes_per_s; /* per rank, streaming operations */
+    double moe_efficiency;     /* of products with experts, over those without */
+    double tensor_exposed;     /* share of a tensor-parallel sum that nothing hides */
+    double context_exposed;    /* of the exchange of keys and values */
+    double expert_exposed;     /* of the exchange of tokens */
     double op_floor_s;         /* no operation of the compute lane is shorter */
 
     double link_bytes_per_s; /* bus bandwidth per rank inside a node, large payload */
@@ -115,7 +138,10 @@ struct machine {
 
     double external_bytes; /* per rank: context, communicators, code, stacks */
     double external_sd_bytes;
-    double time_log_sd; /* step seconds are log-normal around the estimate */
+    double time_log_sd;           /* step seconds are log-normal around the estimate */
+    double memory_log_sd;         /* and so is memory of engines that allocate as they go */
+    double reserved_of_allocated; /* what an allocator takes from the driver, over what is in use */
+    enum basis basis;             /* how close the constants are to this hardware and stack */
 
     int n_constants;
     struct machine_constant constant[MACHINE_CONSTANTS];
@@ -151,8 +177,15 @@ struct rank_group {
 struct rank_group machine_world(const struct strategy *s);
 struct rank_group machine_shard_group(const struct strategy *s);
 struct rank_group machine_replica_group(const struct strategy *s);
+/* Of so many ranks that lie stride ranks apart, on nodes of hw. */
+struct rank_group machine_strided_group(const struct hardware *hw, int64_t ranks, int64_t stride);
 
-enum collective { COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE };
+enum collective {
+    COLLECTIVE_ALL_GATHER,
+    COLLECTIVE_REDUCE_SCATTER,
+    COLLECTIVE_ALL_REDUCE,
+    COLLECTIVE_ALL_TO_ALL
+};
 /* bytes: of the full vector. All groups of the same shape run at the same time, as they do in a
  * step. Hierarchical: inside a node over the links, between nodes over all NICs. */
 double machine_collective_s(

@@ -71,6 +71,10 @@ enum lane {
  * adamw          dim elems             arg R grad(fp32) RW master RW m RW v R scalars (clip, skip)
  *                                      [W param: bf16 or fp32 copy]   all the own part of the unit
  * copy_down/up   dim elems elem_bytes  arg R from W to
+ * For prediction only, of what the bundled engine does not run:
+ * all_to_all     tokens to the ranks of their experts, and back
+ * scores         softmax and mask over stored attention scores
+ * all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
  */
 #define OP_MAP(X)                                                                                  \
     X(OP_EMBED_FWD, "embed_fwd")                                                                   \
@@ -97,7 +101,9 @@ enum lane {
     X(OP_GRAD_NORM, "grad_norm")                                                                   \
     X(OP_ADAMW, "adamw")                                                                           \
     X(OP_COPY_DOWN, "copy_down")                                                                   \
-    X(OP_COPY_UP, "copy_up")
+    X(OP_COPY_UP, "copy_up")                                                                       \
+    X(OP_ALL_TO_ALL, "all_to_all")                                                                 \
+    X(OP_SCORES, "scores")
 
 enum op_kind {
 #define X(name, word) name,
@@ -118,7 +124,16 @@ enum op_flag {
 };
 
 enum matmul_form { MATMUL_NT, MATMUL_NN, MATMUL_TN };
-enum op_group { GROUP_NONE, GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA };
+enum op_group {
+    GROUP_NONE,
+    GROUP_WORLD,
+    GROUP_SHARD,
+    GROUP_REPLICA,
+    /* prediction only */
+    GROUP_TENSOR,
+    GROUP_CONTEXT,
+    GROUP_EXPERT
+};
 enum access { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_BOTH = 3 };
 
 enum { OP_MAX_ARGS = 8 };

@@ -192,11 +192,65 @@ static void emit_rope(struct builder *b, int unit, enum op_kind kind, int32_t qk
     op->flops = 3.0 * (double)(b->tokens * (m->heads + m->kv_heads) * m->head_dim);
 }
 
-/* Causal attention: half of the 4 s h hd multiply-adds per token. */
+/* Keys that a token may look at: those of the other context ranks too. */
+static int64_t context_tokens(const struct builder *b)
+{
+    return b->s->strategy.seq * b->s->strategy.parallel.context;
+}
+
+/* Causal attention: half of the 4 s h hd multiply-adds per token; stored scores are whole. */
 static double attention_flops(const struct builder *b)
 {
     const struct model *m = &b->s->model;
-    return 2.0 * (double)b->tokens * (double)b->s->strategy.seq * (double)(m->heads * m->head_dim);
+    double whole = b->s->strategy.has_plain_attention ? 4 : 2;
+    return whole * (double)b->tokens * (double)context_tokens(b) * (double)(m->heads * m->head_dim);
+}
+
+/* --- what other ways of splitting add; nothing in the bundled engine --- */
+
+static void emit_split(struct builder *b, int unit, enum op_kind kind, enum op_group group,
+    int64_t ranks, double bytes)
+{
+    if (ranks <= 1)
+        return;
+    struct op *op = builder_op(b, kind, LANE_COMPUTE, unit);
+    op->group = (uint8_t)group;
+    op->bytes = bytes;
+}
+
+/* Sums the outputs of a product whose inner dimension is split: an all-reduce, or the
+ * reduce-scatter and all-gather of sequence parallelism, which move as much (arXiv 2205.05198). */
+static void emit_tensor_sum(struct builder *b, int unit)
+{
+    emit_split(b, unit, OP_ALL_REDUCE, GROUP_TENSOR, b->s->strategy.parallel.tensor,
+        (double)(b->tokens * b->s->model.width * b->act_bytes));
+}
+
+/* Keys and values of the whole sequence, passed around as attention goes on. */
+static void emit_context_exchange(struct builder *b, int unit)
+{
+    const struct model *m = &b->s->model;
+    int64_t ranks = b->s->strategy.parallel.context;
+    emit_split(b, unit, OP_ALL_GATHER, GROUP_CONTEXT, ranks,
+        (double)(b->tokens * ranks * 2 * m->kv_heads * m->head_dim * b->act_bytes));
+}
+
+/* Every token goes to the ranks of its experts. */
+static void emit_expert_exchange(struct builder *b, int unit)
+{
+    const struct model *m = &b->s->model;
+    emit_split(b, unit, OP_ALL_TO_ALL, GROUP_EXPERT, b->s->strategy.parallel.expert,
+        (double)(b->tokens * m->expert_top * m->width * b->act_bytes));
+}
+
+/* Stored scores: two bytes before and after the softmax, and a byte of mask (arXiv 2205.05198). */
+enum { SCORE_BYTES = 5 };
+
+static void emit_scores(struct builder *b, int unit, int32_t scores, double passes)
+{
+    struct op *op = builder_op(b, OP_SCORES, LANE_COMPUTE, unit);
+    op_arg(b, op, ACCESS_WRITE, scores);
+    op->bytes = passes * (double)b->s->buffers[scores].bytes;
 }
 
 static void fwd_norm1(struct builder *b, int unit, struct block_acts *a)
@@ -207,12 +261,10 @@ static void fwd_norm1(struct builder *b, int unit, struct block_acts *a)
     emit_norm(b, unit, T_NORM1_W, T_NORM1_B, a->x_in, a->xn1, a->st1);
 }
 
-static void fwd_attention(struct builder *b, int unit, struct block_acts *a)
+/* From the queries, keys and values to what the heads see. */
+static void fwd_attention_core(struct builder *b, int unit, struct block_acts *a)
 {
     const struct model *m = &b->s->model;
-    a->qkv = builder_act(b, "qkv", unit, (m->heads + 2 * m->kv_heads) * m->head_dim);
-    emit_linear(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, a->xn1, -1, a->qkv);
-    emit_rope(b, unit, OP_ROPE_FWD, a->qkv);
     a->att = builder_act(b, "attention", unit, m->heads * m->head_dim);
     a->lse = fp32_act(b, "lse", unit, m->heads);
     struct op *op = builder_op(b, OP_ATTN_FWD, LANE_COMPUTE, unit);
@@ -223,8 +275,26 @@ static void fwd_attention(struct builder *b, int unit, struct block_acts *a)
     op_arg(b, op, ACCESS_WRITE, a->lse);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
     op->flops = attention_flops(b);
+    emit_context_exchange(b, unit);
+    if (b->s->strategy.has_plain_attention) {
+        char name[32];
+        snprintf(name, sizeof(name), "scores.%d", unit);
+        a->scores = builder_buffer(b, name, PART_ACTIVATIONS, unit,
+            b->tokens * context_tokens(b) * m->heads * SCORE_BYTES);
+        emit_scores(b, unit, a->scores, 2);
+    }
+}
+
+static void fwd_attention(struct builder *b, int unit, struct block_acts *a)
+{
+    const struct model *m = &b->s->model;
+    a->qkv = builder_act(b, "qkv", unit, (m->heads + 2 * m->kv_heads) * m->head_dim);
+    emit_linear(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, a->xn1, -1, a->qkv);
+    emit_rope(b, unit, OP_ROPE_FWD, a->qkv);
+    fwd_attention_core(b, unit, a);
     a->mid = builder_act(b, "mid", unit, m->width);
     emit_linear(b, unit, T_O_W, T_O_W, T_O_B, T_O_B, a->att, a->x_in, a->mid);
+    emit_tensor_sum(b, unit);
 }
 
 static void fwd_norm2(struct builder *b, int unit, struct block_acts *a)
@@ -238,8 +308,15 @@ static void fwd_norm2(struct builder *b, int unit, struct block_acts *a)
 static void fwd_up(struct builder *b, int unit, struct block_acts *a)
 {
     bool is_gated = unit_has(b, unit, T_GATE_W);
+    emit_expert_exchange(b, unit);
     a->up = builder_act(b, "up", unit, b->s->model.ffn * (is_gated ? 2 : 1));
     emit_linear(b, unit, is_gated ? T_GATE_W : T_UP_W, T_UP_W, T_UP_B, T_UP_B, a->xn2, -1, a->up);
+}
+
+static bool keeps_half(const struct builder *b)
+{
+    return b->s->strategy.recompute == RECOMPUTE_SELECTIVE &&
+           b->profile->selective == SELECTIVE_MATMULS;
 }
 
 static void fwd_activation(struct builder *b, int unit, struct block_acts *a)
@@ -251,12 +328,28 @@ static void fwd_activation(struct builder *b, int unit, struct block_acts *a)
     op->dim[1] = b->s->model.ffn;
     op_arg(b, op, ACCESS_READ, a->up);
     op_arg(b, op, ACCESS_WRITE, a->act);
+    if (keeps_half(b) && is_gated && a->half < 0) {
+        a->half = builder_act(b, "up_half", unit, b->s->model.ffn);
+        op_arg(b, op, ACCESS_WRITE, a->half);
+    }
     op->flops = 8.0 * (double)(b->tokens * b->s->model.ffn);
+}
+
+static void keep_selected(const struct builder *b, struct block_acts *a)
+{
+    enum selective what = b->profile->selective;
+    a->scores = -1;
+    if (what == SELECTIVE_ATTENTION)
+        return;
+    a->xn1 = a->xn2 = a->act = -1;
+    if (a->half >= 0)
+        a->up = -1;
 }
 
 void emit_block_fwd(struct builder *b, int unit)
 {
-    struct block_acts a = {b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    const struct block_acts nothing = {b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    struct block_acts a = nothing;
     fwd_norm1(b, unit, &a);
     fwd_attention(b, unit, &a);
     fwd_norm2(b, unit, &a);
@@ -264,10 +357,12 @@ void emit_block_fwd(struct builder *b, int unit)
     fwd_activation(b, unit, &a);
     int32_t out = builder_act(b, "out", unit, b->s->model.width);
     emit_linear(b, unit, T_DOWN_W, T_DOWN_W, T_DOWN_B, T_DOWN_B, a.act, a.mid, out);
+    emit_expert_exchange(b, unit);
+    emit_tensor_sum(b, unit);
     if (b->s->strategy.recompute == RECOMPUTE_FULL)
-        a = (struct block_acts){a.x_in, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+        a = nothing;
     if (b->s->strategy.recompute == RECOMPUTE_SELECTIVE)
-        a.xn1 = a.xn2 = a.act = -1;
+        keep_selected(b, &a);
     b->acts[unit] = a;
     b->x = out;
 }
@@ -281,6 +376,8 @@ static void recompute(struct builder *b, int unit, struct block_acts *a)
         fwd_norm1(b, unit, a);
     if (a->mid < 0)
         fwd_attention(b, unit, a);
+    else if (a->scores < 0 && b->s->strategy.has_plain_attention)
+        fwd_attention_core(b, unit, a);
     if (a->xn2 < 0)
         fwd_norm2(b, unit, a);
     if (a->up < 0)
@@ -295,6 +392,7 @@ static void bwd_mlp(struct builder *b, int unit, const struct block_acts *a)
 {
     const struct model *m = &b->s->model;
     bool is_gated = unit_has(b, unit, T_GATE_W);
+    emit_expert_exchange(b, unit);
     int32_t dact = builder_act(b, "d_activated", unit, m->ffn);
     emit_linear_bwd(b, unit, T_DOWN_W, T_DOWN_W, T_DOWN_B, T_DOWN_B, b->dx, a->act, dact);
     int32_t dup = builder_act(b, "d_up", unit, m->ffn * (is_gated ? 2 : 1));
@@ -304,10 +402,14 @@ static void bwd_mlp(struct builder *b, int unit, const struct block_acts *a)
     op_arg(b, op, ACCESS_READ, dact);
     op_arg(b, op, ACCESS_READ, a->up);
     op_arg(b, op, ACCESS_WRITE, dup);
+    if (a->half >= 0)
+        op_arg(b, op, ACCESS_READ, a->half);
     op->flops = 16.0 * (double)(b->tokens * m->ffn);
     int32_t dxn = builder_act(b, "d_norm2", unit, m->width);
     emit_linear_bwd(
         b, unit, is_gated ? T_GATE_W : T_UP_W, T_UP_W, T_UP_B, T_UP_B, dup, a->xn2, dxn);
+    emit_expert_exchange(b, unit);
+    emit_tensor_sum(b, unit);
     emit_norm_bwd(b, unit, T_NORM2_W, T_NORM2_B, dxn, a->mid, a->st2, b->dx, false);
 }
 
@@ -328,10 +430,15 @@ static void bwd_attention(struct builder *b, int unit, const struct block_acts *
     op_arg(b, op, ACCESS_WRITE, dqkv);
     op_arg(b, op, ACCESS_WRITE, scratch);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
-    op->flops = 2.5 * attention_flops(b);
+    op->flops = (a->scores < 0 ? 2.5 : 2.0) * attention_flops(b);
+    emit_context_exchange(b, unit);
+    emit_context_exchange(b, unit);
+    if (a->scores >= 0)
+        emit_scores(b, unit, a->scores, 3);
     emit_rope(b, unit, OP_ROPE_BWD, dqkv);
     int32_t dxn = builder_act(b, "d_norm1", unit, m->width);
     emit_linear_bwd(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, dqkv, a->xn1, dxn);
+    emit_tensor_sum(b, unit);
     emit_norm_bwd(b, unit, T_NORM1_W, T_NORM1_B, dxn, a->x_in, a->st1, b->dx, false);
 }
 
@@ -373,6 +480,10 @@ static void emit_loss_chunk(struct builder *b, struct chunk c, int32_t xn, int32
     op_arg(b, op, ACCESS_BOTH, logits);
     op_arg_part(op, ACCESS_READ, b->s->targets, c.first * 4, c.rows * 4);
     op_arg(b, op, ACCESS_BOTH, b->s->scalars);
+    if (b->profile->logit_bytes > b->act_bytes)
+        op_arg(b, op, ACCESS_WRITE,
+            builder_buffer(b, "logit_copies", PART_LOGITS, -1,
+                c.rows * m->vocab * (b->profile->logit_bytes - b->act_bytes)));
     op->flops = 6.0 * (double)(c.rows * m->vocab);
     op = emit_matmul(b, unit, MATMUL_TN, m->vocab, m->width, c.rows);
     op->flags |= OP_OUT_FP32;

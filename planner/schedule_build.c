@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "planner/schedule_builder.h"
+#include "planner/split.h"
 
 /* One step of the way through the model: forward of a unit, backward of a unit, or both (head). */
 struct visit {
@@ -92,6 +93,12 @@ static bool shards_optimizer(const struct builder *b)
     return b->s->strategy.kind >= STRATEGY_ZERO1;
 }
 
+/* Of an element of what backward writes gradients into. */
+static int64_t written_grad_bytes(const struct builder *b)
+{
+    return shards_gradients(b) ? b->profile->unit_grad_bytes : b->grad_bytes;
+}
+
 static int32_t full_param(const struct builder *b, int unit)
 {
     return shards_parameters(b) ? b->gathered[unit] : b->s->state[unit].param;
@@ -132,8 +139,8 @@ void op_grad(
     b->written[unit] |= 1u << first;
     if (has_something)
         op->flags |= OP_ACCUMULATE;
-    op_arg_part(
-        op, has_something ? ACCESS_BOTH : ACCESS_WRITE, b->unit_grad[unit], offset * 4, elems * 4);
+    op_arg_part(op, has_something ? ACCESS_BOTH : ACCESS_WRITE, b->unit_grad[unit],
+        offset * written_grad_bytes(b), elems * written_grad_bytes(b));
 }
 
 /* --- gathers --- */
@@ -167,7 +174,8 @@ static void emit_gather(struct builder *b, int unit)
     const struct unit_layout *u = &b->s->unit[unit];
     char name[32];
     snprintf(name, sizeof(name), "gathered.%d", unit);
-    int32_t full = builder_buffer(b, name, PART_GATHERED, unit, u->elems * b->param_bytes);
+    int64_t copies = b->profile->gathered_copies;
+    int32_t full = builder_buffer(b, name, PART_GATHERED, unit, u->elems * b->param_bytes * copies);
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
     op->group = GROUP_SHARD;
     op->dim[0] = u->elems;
@@ -203,8 +211,8 @@ static void begin_unit_grad(struct builder *b, int unit)
         return;
     char name[32];
     snprintf(name, sizeof(name), "unit_grad.%d", unit);
-    b->unit_grad[unit] =
-        builder_buffer(b, name, PART_UNIT_GRADIENTS, unit, s->unit[unit].elems * 4);
+    b->unit_grad[unit] = builder_buffer(
+        b, name, PART_UNIT_GRADIENTS, unit, s->unit[unit].elems * written_grad_bytes(b));
     struct op *op = builder_op(b, OP_ZERO_GAPS, LANE_COMPUTE, unit);
     op_arg(b, op, ACCESS_WRITE, b->unit_grad[unit]);
 }
@@ -216,7 +224,8 @@ static void emit_all_reduce(struct builder *b, int unit, enum op_group group, in
     op->dim[0] = b->s->buffers[buffer].bytes / 4;
     op_arg(b, op, ACCESS_BOTH, buffer);
     op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
-    op->bytes = (double)b->s->buffers[buffer].bytes;
+    op->bytes =
+        (double)(b->s->buffers[buffer].bytes / b->grad_bytes) * (double)b->profile->reduce_bytes;
 }
 
 static void emit_reduce_scatter(struct builder *b, int unit)
@@ -234,10 +243,10 @@ static void emit_reduce_scatter(struct builder *b, int unit)
             op->flags |= OP_ACCUMULATE;
         op_arg(b, op, is_first ? ACCESS_WRITE : ACCESS_BOTH, grad);
     } else {
-        op_arg_own(op, ACCESS_WRITE, grad, u->shard_elems * 4);
+        op_arg_own(op, ACCESS_WRITE, grad, u->shard_elems * written_grad_bytes(b));
     }
     op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
-    op->bytes = (double)(u->elems * 4);
+    op->bytes = (double)(u->elems * b->profile->reduce_bytes);
 }
 
 /* Reduce a unit whose gradient is complete, as the strategy wants it in this section. */
@@ -373,7 +382,7 @@ static void emit_grad_norm(struct builder *b, int unit)
     if (shards_gradients(b))
         op_arg(b, op, ACCESS_READ, b->s->state[unit].grad);
     else
-        op_arg_own(op, ACCESS_READ, b->s->state[unit].grad, u->shard_elems * 4);
+        op_arg_own(op, ACCESS_READ, b->s->state[unit].grad, u->shard_elems * written_grad_bytes(b));
     op_arg(b, op, ACCESS_BOTH, b->s->scalars);
     op->flops = 2.0 * (double)u->shard_elems;
 }
@@ -384,16 +393,16 @@ static void emit_adamw_device(struct builder *b, int unit)
     int64_t n = own_elems(b, unit);
     struct op *op = builder_op(b, OP_ADAMW, LANE_COMPUTE, unit);
     op->dim[0] = n;
-    arg_own_part(b, op, ACCESS_READ, st->grad, shards_gradients(b), n * 4);
+    arg_own_part(b, op, ACCESS_READ, st->grad, shards_gradients(b), n * b->grad_bytes);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_BOTH, st->master);
     else
-        arg_own_part(b, op, ACCESS_BOTH, st->param, shards_parameters(b), n * 4);
+        arg_own_part(b, op, ACCESS_BOTH, st->param, shards_parameters(b), n * b->shard_bytes);
     op_arg(b, op, ACCESS_BOTH, st->m);
     op_arg(b, op, ACCESS_BOTH, st->v);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     if (st->master >= 0)
-        arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->param_bytes);
+        arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->shard_bytes);
     op->flops = 12.0 * (double)n;
 }
 
@@ -418,9 +427,10 @@ static struct op *emit_copy(
 static int32_t emit_grad_down(struct builder *b, int unit)
 {
     int64_t n = own_elems(b, unit);
-    int32_t down = host_buffer(b, "grad_down", PART_GRADIENTS, unit, n * 4);
-    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, 4);
-    arg_own_part(b, op, ACCESS_READ, b->s->state[unit].grad, shards_gradients(b), n * 4);
+    int64_t bytes = b->grad_bytes;
+    int32_t down = host_buffer(b, "grad_down", PART_GRADIENTS, unit, n * bytes);
+    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, bytes);
+    arg_own_part(b, op, ACCESS_READ, b->s->state[unit].grad, shards_gradients(b), n * bytes);
     op_arg(b, op, ACCESS_WRITE, down);
     return down;
 }
@@ -429,7 +439,7 @@ static void emit_adamw_host(struct builder *b, int unit, int32_t grad)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     int64_t n = own_elems(b, unit);
-    int32_t up = host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->param_bytes);
+    int32_t up = host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
     struct op *op = builder_op(b, OP_ADAMW, LANE_HOST, unit);
     op->dim[0] = n;
     op_arg(b, op, ACCESS_READ, grad);
@@ -439,9 +449,9 @@ static void emit_adamw_host(struct builder *b, int unit, int32_t grad)
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     op_arg(b, op, ACCESS_WRITE, up);
     op->flops = 12.0 * (double)n;
-    op = emit_copy(b, OP_COPY_UP, unit, n, b->param_bytes);
+    op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
     op_arg(b, op, ACCESS_READ, up);
-    arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->param_bytes);
+    arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->shard_bytes);
 }
 
 static void emit_param_gather(struct builder *b, int unit)
@@ -491,9 +501,9 @@ static int32_t state_buffer(
     return builder_buffer(b, name, part, unit, bytes);
 }
 
-static int32_t optimizer_buffer(struct builder *b, const char *what, int unit, int64_t elems)
+static int32_t optimizer_buffer(struct builder *b, const char *what, int unit, int64_t bytes)
 {
-    int32_t id = state_buffer(b, what, PART_OPTIMIZER, unit, elems * 4);
+    int32_t id = state_buffer(b, what, PART_OPTIMIZER, unit, bytes);
     if (b->s->strategy.offload == OFFLOAD_OPTIMIZER)
         b->s->buffers[id].memory = MEMORY_HOST;
     return id;
@@ -502,19 +512,21 @@ static int32_t optimizer_buffer(struct builder *b, const char *what, int unit, i
 static void make_state(struct builder *b)
 {
     struct schedule *s = b->s;
-    bool has_master =
-        s->strategy.precision != PRECISION_FP32 || s->strategy.offload == OFFLOAD_OPTIMIZER;
+    bool has_master = (s->strategy.precision != PRECISION_FP32 && !b->profile->has_fp32_shard &&
+                          s->strategy.master_bytes > 0) ||
+                      s->strategy.offload == OFFLOAD_OPTIMIZER;
     for (int u = 0; u < s->n_units; u++) {
         const struct unit_layout *l = &s->unit[u];
         struct unit_buffers *st = &s->state[u];
         int64_t own = own_elems(b, u);
         st->param = state_buffer(b, "param", PART_PARAMETERS, u,
-            (shards_parameters(b) ? l->shard_elems : l->elems) * b->param_bytes);
-        st->grad = state_buffer(
-            b, "grad", PART_GRADIENTS, u, (shards_gradients(b) ? l->shard_elems : l->elems) * 4);
-        st->master = has_master ? optimizer_buffer(b, "master", u, own) : -1;
-        st->m = optimizer_buffer(b, "m", u, own);
-        st->v = optimizer_buffer(b, "v", u, own);
+            (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes);
+        st->grad = state_buffer(b, "grad", PART_GRADIENTS, u,
+            (shards_gradients(b) ? l->shard_elems : l->elems) * b->grad_bytes);
+        st->master =
+            has_master ? optimizer_buffer(b, "master", u, own * s->strategy.master_bytes) : -1;
+        st->m = optimizer_buffer(b, "m", u, own * s->strategy.moment_bytes / 2);
+        st->v = optimizer_buffer(b, "v", u, own * s->strategy.moment_bytes / 2);
     }
     s->tokens = builder_buffer(b, "tokens", PART_DATA, -1, b->tokens * 4);
     s->targets = builder_buffer(b, "targets", PART_DATA, -1, b->tokens * 4);
@@ -574,20 +586,26 @@ enum rc schedule_build(
     if (rc)
         return rc;
     struct schedule *s = base_calloc(1, sizeof(*s));
-    s->model = *m;
-    s->strategy = *st;
-    s->n_units = model_units(m);
-    s->shards = st->kind == STRATEGY_HSDP ? st->shard_degree : st->ranks;
+    s->model = split_model(m, st);
+    s->strategy = split_strategy(st);
+    s->n_units = model_units(&s->model);
+    s->shards = st->kind == STRATEGY_HSDP ? st->shard_degree : s->strategy.ranks;
     size_t units = (size_t)s->n_units;
     s->unit = base_calloc(units, sizeof(*s->unit));
     s->state = base_calloc(units, sizeof(*s->state));
     for (int u = 0; u < s->n_units; u++)
-        model_unit_layout(m, u, s->shards, &s->unit[u]);
+        model_unit_layout(&s->model, u, s->shards, &s->unit[u]);
     struct builder b = {.s = s,
         .section = -1,
-        .tokens = st->seq * st->micro_batch,
+        .tokens = s->strategy.seq * st->micro_batch,
         .act_bytes = precision_bytes(st->precision),
-        .param_bytes = precision_bytes(st->precision)};
+        .param_bytes = precision_bytes(st->precision),
+        .shard_bytes = precision_bytes(st->precision),
+        .profile = profile_of(st->engine)};
+    /* without a master copy everything is kept in the type of the activations */
+    if (b.profile->has_fp32_shard && st->master_bytes > 0)
+        b.shard_bytes = 4;
+    b.grad_bytes = st->master_bytes > 0 ? b.profile->grad_bytes : b.act_bytes;
     b.gathered = base_calloc(units, sizeof(*b.gathered));
     b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));
     b.written = base_calloc(units, sizeof(*b.written));

@@ -10,7 +10,9 @@ struct block_acts {
     int32_t x_in;          /* (T,d) block input, the previous unit's output */
     int32_t xn1, st1;      /* (T,d) first norm's output; its statistics */
     int32_t qkv, att, lse; /* (T,(h+2k)hd), (T,h hd), fp32 (T,h) */
+    int32_t scores;        /* plain attention: (T,s) of each head, as scores, softmax and mask */
     int32_t mid;           /* (T,d) after attention and residual */
+    int32_t half;          /* SELECTIVE_MATMULS: the half of up that is kept */
     int32_t xn2, st2;      /* second norm */
     int32_t up, act;       /* (T,2f) or (T,f) before, (T,f) after the activation function */
 };
@@ -20,9 +22,12 @@ struct builder {
     int32_t ops_cap, buffers_cap;
     int section; /* being built */
     enum section_kind kind;
-    int64_t tokens;    /* T */
-    int64_t act_bytes; /* bytes of an activation or parameter element */
-    int64_t param_bytes;
+    int64_t tokens;      /* T */
+    int64_t act_bytes;   /* bytes of an activation or parameter element */
+    int64_t param_bytes; /* of an element of gathered parameters, as products read them */
+    int64_t shard_bytes; /* of an element of parameters as they are kept */
+    int64_t grad_bytes;  /* of an element of gradients as they are kept */
+    const struct engine_profile *profile;
     int32_t workspace, reduce_scratch;
     int32_t *gathered;       /* per unit: buffer with the full parameters now, -1 */
     int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */

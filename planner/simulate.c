@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "planner/split.h"
+
 static const char *const WORK_NAMES[] = {
 #define X(name, word) word,
     WORK_MAP(X)
@@ -25,6 +27,7 @@ enum work op_work(enum op_kind kind)
     case OP_ALL_GATHER:
     case OP_REDUCE_SCATTER:
     case OP_ALL_REDUCE:
+    case OP_ALL_TO_ALL:
     case OP_SCALARS:
         return WORK_COLLECTIVES;
     case OP_COPY_DOWN:
@@ -38,20 +41,57 @@ enum work op_work(enum op_kind kind)
     }
 }
 
+/* Ranks of a collective, and the share of it that takes the compute lane's time. */
+struct reach {
+    struct rank_group group;
+    double exposed;
+};
+
+static struct reach reach_of(const struct schedule *s, const struct machine *m, enum op_group group)
+{
+    const struct strategy *st = &s->strategy;
+    const struct parallel *p = &st->parallel;
+    switch (group) {
+    case GROUP_SHARD:
+        return (struct reach){machine_shard_group(st), 1};
+    case GROUP_REPLICA:
+        return (struct reach){machine_replica_group(st), 1};
+    case GROUP_TENSOR:
+        return (struct reach){machine_strided_group(&m->hw, p->tensor, 1), m->tensor_exposed};
+    case GROUP_CONTEXT:
+        return (struct reach){
+            machine_strided_group(&m->hw, p->context, p->tensor), m->context_exposed};
+    case GROUP_EXPERT:
+        return (struct reach){
+            machine_strided_group(&m->hw, p->expert, p->tensor), m->expert_exposed};
+    default:
+        return (struct reach){machine_world(st), 1};
+    }
+}
+
 static double collective_s(
     const struct schedule *s, const struct machine *m, const struct op *op, enum collective kind)
 {
-    struct rank_group g = op->group == GROUP_SHARD     ? machine_shard_group(&s->strategy)
-                          : op->group == GROUP_REPLICA ? machine_replica_group(&s->strategy)
-                                                       : machine_world(&s->strategy);
-    return g.ranks > 1 ? machine_collective_s(m, kind, g, op->bytes) : 0;
+    struct reach r = reach_of(s, m, (enum op_group)op->group);
+    return r.group.ranks > 1 ? r.exposed * machine_collective_s(m, kind, r.group, op->bytes) : 0;
+}
+
+/* The embedding and the head keep 16 bits where blocks use fewer; experts see few tokens each. */
+static double matmul_s(const struct schedule *s, const struct machine *m, const struct op *op)
+{
+    enum precision p = s->strategy.precision;
+    bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
+    if (p > PRECISION_FP16 && !is_block)
+        p = PRECISION_BF16;
+    double seconds = machine_matmul_s(m, p, op->dim[0], op->dim[1], op->dim[2]);
+    return is_block && s->model.expert_params > 0 ? seconds / m->moe_efficiency : seconds;
 }
 
 double simulate_op_s(const struct schedule *s, const struct machine *m, const struct op *op)
 {
     switch ((enum op_kind)op->kind) {
     case OP_MATMUL:
-        return machine_matmul_s(m, s->strategy.precision, op->dim[0], op->dim[1], op->dim[2]);
+        return matmul_s(s, m, op);
     case OP_ATTN_FWD:
     case OP_ATTN_BWD:
         return machine_attention_s(m, s->strategy.precision, op->flops, op->kind == OP_ATTN_BWD);
@@ -59,6 +99,8 @@ double simulate_op_s(const struct schedule *s, const struct machine *m, const st
         return collective_s(s, m, op, COLLECTIVE_ALL_GATHER);
     case OP_REDUCE_SCATTER:
         return collective_s(s, m, op, COLLECTIVE_REDUCE_SCATTER);
+    case OP_ALL_TO_ALL:
+        return collective_s(s, m, op, COLLECTIVE_ALL_TO_ALL);
     case OP_ALL_REDUCE:
     case OP_SCALARS:
         return collective_s(s, m, op, COLLECTIVE_ALL_REDUCE);
@@ -228,6 +270,7 @@ void simulate(struct simulation *out, const struct schedule *s, const struct mac
         out->section_s[i] = run_section(&x);
         out->step_s += out->section_s[i] * (double)x.sec->repeat;
     }
+    out->step_s += split_bubble(&s->strategy) * out->section_s[0];
     double doublings = log2((double)s->strategy.ranks / 8);
     out->step_s += m->step_overhead_s;
     out->step_s *= 1 + m->jitter_per_doubling * (doublings > 0 ? doublings : 0);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "planner/model.h"
+#include "planner/split.h"
 
 enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = STRATEGY_MAX_ACCUM };
 
@@ -11,7 +12,7 @@ enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = STRATEGY
 static const char *const kind_names[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
 static const char *const recompute_names[] = {"none", "selective", "full"};
 static const char *const offload_names[] = {"none", "optimizer"};
-static const char *const precision_names[] = {"fp32", "bf16"};
+static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", "fp4"};
 
 static enum rc parse_word(
     int *out, const char *const *words, size_t n, const char *what, const char *word, struct err *e)
@@ -46,6 +47,15 @@ WORDS(recompute, recompute, recompute_names, "recompute mode")
 WORDS(offload, offload, offload_names, "offload mode")
 WORDS(precision, precision, precision_names, "precision")
 
+enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e)
+{
+    int i = 0;
+    enum rc rc = parse_word(&i, precision_names, PRECISION_BF16 + 1, "precision", name, e);
+    if (!rc)
+        *out = (enum precision)i;
+    return rc;
+}
+
 int64_t precision_bytes(enum precision p)
 {
     return p == PRECISION_FP32 ? 4 : 2;
@@ -67,6 +77,9 @@ struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t
         .prefetch = 1,
         .reshard_after_forward = true,
         .loss_chunks = 1,
+        .parallel = {1, 1, 1, 1, 1},
+        .moment_bytes = 8,
+        .master_bytes = 4,
     };
     if (kind == STRATEGY_DDP)
         s.shard_degree = 1;
@@ -98,6 +111,11 @@ static enum rc check_ranges(const struct strategy *s, const struct model *m, str
         {"gradient accumulation", s->grad_accum, MAX_GRAD_ACCUM},
         {"prefetch", s->prefetch, m->layers + 2},
         {"the number of loss chunks", s->loss_chunks, is_small ? s->seq * s->micro_batch : 1},
+        {"tensor parallelism", s->parallel.tensor, MAX_RANKS},
+        {"pipeline parallelism", s->parallel.pipeline, m->layers},
+        {"the number of virtual stages", s->parallel.virtual_stages, MAX_RANKS},
+        {"context parallelism", s->parallel.context, s->seq},
+        {"expert parallelism", s->parallel.expert, MAX_RANKS},
     };
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < BASE_COUNT(range); i++)
@@ -110,8 +128,22 @@ static enum rc check_enums(const struct strategy *s, struct err *e)
     if ((unsigned)s->kind >= BASE_COUNT(kind_names) ||
         (unsigned)s->recompute >= BASE_COUNT(recompute_names) ||
         (unsigned)s->offload >= BASE_COUNT(offload_names) ||
-        (unsigned)s->precision >= BASE_COUNT(precision_names))
+        (unsigned)s->precision >= BASE_COUNT(precision_names) ||
+        (unsigned)s->engine >= ENGINE_COUNT)
         return err_set(e, RC_INVALID, "a strategy with unknown words");
+    return RC_OK;
+}
+
+/* What the bundled engine runs. */
+static enum rc check_bundled(const struct strategy *s, struct err *e)
+{
+    if (s->precision > PRECISION_BF16)
+        return err_set(e, RC_INVALID, "the bundled engine computes in fp32 and bf16, not in %s",
+            precision_names[s->precision]);
+    if (!strategy_is_data_parallel(s) || s->has_plain_attention || s->moment_bytes != 8 ||
+        s->master_bytes != 4)
+        return err_set(e, RC_INVALID,
+            "the bundled engine is data-parallel, with fused attention and fp32 optimizer states");
     return RC_OK;
 }
 
@@ -123,12 +155,13 @@ static enum rc check_degree(const struct strategy *s, struct err *e)
     if (s->kind == STRATEGY_DDP && s->shard_degree != 1)
         return err_set(e, RC_INVALID, "ddp does not shard: its shard degree is 1, not %lld",
             (long long)s->shard_degree);
-    if (s->kind == STRATEGY_HSDP && s->ranks % s->shard_degree != 0)
+    int64_t ranks = s->ranks / (s->parallel.tensor * s->parallel.pipeline);
+    if (s->kind == STRATEGY_HSDP && ranks % s->shard_degree != 0)
         return err_set(e, RC_INVALID, "shard degree %lld does not divide %lld ranks",
-            (long long)s->shard_degree, (long long)s->ranks);
-    if (s->kind != STRATEGY_DDP && s->kind != STRATEGY_HSDP && s->shard_degree != s->ranks)
+            (long long)s->shard_degree, (long long)ranks);
+    if (s->kind != STRATEGY_DDP && s->kind != STRATEGY_HSDP && s->shard_degree != ranks)
         return err_set(e, RC_INVALID, "%s shards over all %lld ranks, not over %lld; use hsdp",
-            kind_names[s->kind], (long long)s->ranks, (long long)s->shard_degree);
+            kind_names[s->kind], (long long)ranks, (long long)s->shard_degree);
     return RC_OK;
 }
 
@@ -137,6 +170,10 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
     enum rc rc = check_enums(s, e);
     if (!rc)
         rc = check_ranges(s, m, e);
+    if (!rc)
+        rc = split_check(m, s, e);
+    if (!rc && profile_of(s->engine)->is_bundled)
+        rc = check_bundled(s, e);
     if (!rc)
         rc = check_degree(s, e);
     if (!rc && s->seq > INT32_MAX / s->micro_batch)
@@ -174,13 +211,13 @@ static enum rc read_words(struct strategy *s, const struct json *v, struct err *
     if (!rc)
         rc = offload_parse(json_str(v, "offload", NULL), &s->offload, e);
     if (!rc)
-        rc = precision_parse(json_str(v, "precision", NULL), &s->precision, e);
+        rc = precision_parse_trainable(json_str(v, "precision", NULL), &s->precision, e);
     return rc;
 }
 
 enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e)
 {
-    struct strategy s = {.prefetch = 1};
+    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
     int64_t prefetch = 0, loss_chunks = 0;
     const struct {
         const char *key;
@@ -214,9 +251,21 @@ enum rc strategy_from_json(struct strategy *out, const struct json *v, struct er
 
 /* --- derived figures --- */
 
+int64_t strategy_data_ranks(const struct strategy *s)
+{
+    const struct parallel *p = &s->parallel;
+    return s->ranks / (p->tensor * p->pipeline * p->context);
+}
+
+bool strategy_is_data_parallel(const struct strategy *s)
+{
+    const struct parallel *p = &s->parallel;
+    return p->tensor * p->pipeline * p->context * p->expert == 1;
+}
+
 int64_t strategy_tokens_per_step(const struct strategy *s)
 {
-    return s->ranks * s->micro_batch * s->grad_accum * s->seq;
+    return strategy_data_ranks(s) * s->micro_batch * s->grad_accum * s->seq;
 }
 
 int64_t strategy_optimizer_shards(const struct strategy *s)

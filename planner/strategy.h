@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "planner/profile.h"
 
 struct json;
 struct model;
@@ -20,8 +21,22 @@ enum strategy_kind {
 };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
-enum { STRATEGY_MAX_ACCUM = 1 << 24 };             /* micro steps of a step */
-enum precision { PRECISION_FP32, PRECISION_BF16 }; /* bf16 with fp32 master and fp32 gradients */
+enum { STRATEGY_MAX_ACCUM = 1 << 24 }; /* micro steps of a step */
+enum precision {
+    PRECISION_FP32,
+    PRECISION_BF16, /* with fp32 master and fp32 gradients */
+    /* from here for prediction only */
+    PRECISION_FP16,
+    PRECISION_FP8, /* products of 8-bit numbers, per tensor or in blocks; all else as bf16 */
+    PRECISION_FP4, /* products of 4-bit numbers in blocks */
+    PRECISION_KINDS
+};
+
+/* Ways of splitting beside data parallelism, for prediction only; 1: not split. */
+struct parallel {
+    int64_t tensor, pipeline, context, expert;
+    int64_t virtual_stages; /* of one pipeline rank (interleaved schedule) */
+};
 
 /* Value type; strategy_check says whether it makes sense. */
 struct strategy {
@@ -29,7 +44,7 @@ struct strategy {
     enum recompute recompute;
     enum offload offload;
     enum precision precision;
-    int64_t ranks; /* all data-parallel ranks */
+    int64_t ranks; /* all; data-parallel ones where nothing else is split */
     int64_t ranks_per_node;
     int64_t shard_degree; /* ranks a unit is split over: ranks, or fewer for hsdp; 1 for ddp */
     int64_t seq;          /* tokens of one sequence */
@@ -38,6 +53,12 @@ struct strategy {
     int prefetch;         /* units gathered ahead, 1 or more */
     bool reshard_after_forward; /* zero3, hsdp: free a block's parameters after its forward */
     int loss_chunks;            /* the head works on the tokens in this many pieces */
+    /* for prediction only; the bundled engine runs none of it */
+    enum engine engine;
+    struct parallel parallel;
+    bool has_plain_attention; /* scores are stored: no fused kernel */
+    int moment_bytes;         /* of both moments of a parameter: 8 in fp32 */
+    int master_bytes;         /* of the master copy: 4; 0: none is kept */
 };
 
 const char *strategy_kind_name(enum strategy_kind k);
@@ -48,6 +69,8 @@ enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct er
 enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);
 enum rc offload_parse(const char *name, enum offload *out, struct err *e);
 enum rc precision_parse(const char *name, enum precision *out, struct err *e);
+/* Those that the bundled engine computes in. */
+enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e);
 
 /* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
@@ -56,6 +79,9 @@ struct json *strategy_to_json(const struct strategy *s);
 enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e);
 
 int64_t strategy_tokens_per_step(const struct strategy *s);
+/* Ranks that hold different data: all of them divided by tensor, pipeline and context. */
+int64_t strategy_data_ranks(const struct strategy *s);
+bool strategy_is_data_parallel(const struct strategy *s);
 /* Ranks the optimizer state of a unit is split over, and likewise gradients and parameters. */
 int64_t strategy_optimizer_shards(const struct strategy *s);
 int64_t strategy_gradient_shards(const struct strategy *s);

@@ -1,0 +1,200 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/evidence_load.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "planner/validate.h"
+
+static const struct option OPTIONS[] = {
+    {.name = "rows",
+        .kind = OPTION_FLAG,
+        .help = "list every run with what was measured and predicted"},
+    {.name = "folds",
+        .kind = OPTION_COUNT,
+        .argument = "N",
+        .help = "predict each group with constants fitted to the other N-1 parts",
+        .detail = "Groups of runs (source, model and GPU) are dealt to N parts; the runs of each "
+                  "part are predicted with constants that never saw it. Takes minutes.",
+        .example = "--folds 5"},
+    {.name = "calibration",
+        .kind = OPTION_FILE,
+        .argument = "FILE",
+        .help = "predict with these constants in place of the built-in ones",
+        .example = "--calibration mine.json"},
+    {0},
+};
+static const struct option_group SHOW_OPTIONS = {"What to show", OPTIONS};
+
+static const struct table_column SCORE_COLUMNS[] = {
+    {.name = "OF"},
+    {.name = "GROUPS", .align = TABLE_RIGHT},
+    {.name = "ROWS", .align = TABLE_RIGHT},
+    {.name = "MEAN", .align = TABLE_RIGHT},
+    {.name = "MEDIAN", .align = TABLE_RIGHT},
+    {.name = "P90", .align = TABLE_RIGHT},
+    {.name = "BIAS", .align = TABLE_RIGHT},
+    {.name = "IN_BAND", .align = TABLE_RIGHT},
+    {.name = "BAND", .align = TABLE_RIGHT},
+    {0},
+};
+
+static const double GIB = 1073741824;
+
+static const struct table_column ROW_COLUMNS[] = {
+    {.name = "ID", .is_elastic = true},
+    {.name = "STACK", .is_elastic = true},
+    {.name = "BASIS", .drop = 1},
+    {.name = "TOK/S", .align = TABLE_RIGHT},
+    {.name = "PREDICTED", .align = TABLE_RIGHT},
+    {.name = "ERROR", .align = TABLE_RIGHT},
+    {.name = "GIB", .align = TABLE_RIGHT},
+    {.name = "GIB_PREDICTED", .align = TABLE_RIGHT},
+    {.name = "GIB_ERROR", .align = TABLE_RIGHT},
+    {.name = "FITS", .align = TABLE_RIGHT, .drop = 2},
+    {0},
+};
+
+/* 0: not measured. */
+static void figure(struct table *t, const char *fmt, double x)
+{
+    char text[32];
+    snprintf(text, sizeof text, fmt, x);
+    table_cell(t, x > 0 ? text : NULL);
+}
+
+static void percent(struct table *t, double x)
+{
+    if (isfinite(x))
+        table_cellf(t, "%.1f%%", 100 * x);
+    else
+        table_cell(t, NULL);
+}
+
+static void score_row(struct table *t, const char *of, struct score s)
+{
+    table_cell(t, of);
+    table_cellf(t, "%zu", s.groups);
+    table_cellf(t, "%zu", s.rows);
+    percent(t, s.mean);
+    percent(t, s.median);
+    percent(t, s.p90);
+    percent(t, s.bias);
+    percent(t, s.coverage);
+    percent(t, s.half_width);
+}
+
+static bool is_dense_calibrated(const struct validated *v, void *arg)
+{
+    return v->row->model.expert_params == 0 && strategy_is_data_parallel(&v->row->strategy) &&
+           v->p.basis == *(enum basis *)arg;
+}
+
+static bool is_model_parallel(const struct validated *v, void *arg)
+{
+    return v->row->model.expert_params > 0 || !strategy_is_data_parallel(&v->row->strategy);
+}
+
+static void print_scores(
+    const struct validated *v, const struct evidence *ev, const struct args *args, struct out *out)
+{
+    struct table *t = table_new(SCORE_COLUMNS);
+    size_t n = ev->n_rows;
+    static const char *const names[] = {
+        "data-parallel, calibrated", "data-parallel, sibling", "data-parallel, prior"};
+    score_row(t, "throughput", score_rows(v, n, MEASURED_THROUGHPUT, false, NULL, NULL));
+    for (int b = BASIS_CALIBRATED; b <= BASIS_PRIOR; b++) {
+        enum basis basis = (enum basis)b;
+        score_row(
+            t, names[b], score_rows(v, n, MEASURED_THROUGHPUT, false, is_dense_calibrated, &basis));
+    }
+    score_row(t, "tensor, pipeline, experts",
+        score_rows(v, n, MEASURED_THROUGHPUT, false, is_model_parallel, NULL));
+    score_row(t, "memory", score_rows(v, n, MEASURED_MEMORY, false, NULL, NULL));
+    out_table(out, t, args);
+    struct fit_score f = score_fit(v, n);
+    out_printf(out,
+        "fits: %zu of %zu rows that ran are said not to, %zu of %zu out of memory are "
+        "said to; Brier score %.3f\n",
+        f.false_oom, f.rows, f.false_fit, f.oom_rows, f.brier);
+    size_t missed = 0;
+    for (size_t i = 0; i < ev->n_skipped; i++)
+        missed += ev->skipped[i].is_full_and_ok;
+    out_printf(out, "skipped: %zu of %zu rows of full training\n", missed, ev->n_full_and_ok);
+}
+
+static void print_rows(
+    const struct validated *v, const struct evidence *ev, const struct args *args, struct out *out)
+{
+    struct table *t = table_new(ROW_COLUMNS);
+    for (size_t i = 0; i < ev->n_rows; i++) {
+        const struct evidence_row *r = v[i].row;
+        enum mem_kind k = r->mem_kind;
+        table_cell(t, r->id);
+        table_cell(t, r->stack);
+        table_cell(t, basis_name(v[i].p.basis));
+        figure(t, "%.0f", r->tokens_per_s);
+        figure(t, "%.0f", v[i].p.tokens_per_s);
+        percent(t, r->tokens_per_s > 0 ? v[i].p.tokens_per_s / r->tokens_per_s - 1 : NAN);
+        figure(t, "%.1f", r->peak_bytes / GIB);
+        figure(t, "%.1f", r->peak_bytes > 0 ? v[i].p.peak_bytes[k] / GIB : 0);
+        percent(t, r->peak_bytes > 0 ? v[i].p.peak_bytes[k] / r->peak_bytes - 1 : NAN);
+        figure(t, "%.2f", v[i].p.fit_probability);
+    }
+    out_table(out, t, args);
+}
+
+static void print(
+    const struct validated *v, const struct evidence *ev, const struct args *args, struct out *out)
+{
+    if (out_is_json(out))
+        out_json(out, validate_to_json(v, ev, args_has(args, "rows")));
+    else if (args_has(args, "rows"))
+        print_rows(v, ev, args, out);
+    else
+        print_scores(v, ev, args, out);
+}
+
+static enum rc run(const struct args *args, struct out *out, struct err *e)
+{
+    struct evidence ev = {0};
+    struct rates *rates = NULL;
+    struct validated *v = NULL;
+    int folds = (int)args_int(args, "folds", 0);
+    enum rc rc = evidence_load(&ev, args_operand(args, 0), e);
+    if (!rc)
+        rc = rates_load(&rates, args, e);
+    if (!rc) {
+        v = base_calloc(ev.n_rows + 1, sizeof *v);
+        rc = folds > 0 ? validate_folds(v, &ev, rates, folds, e) : validate_rows(v, &ev, rates, e);
+    }
+    if (!rc)
+        print(v, &ev, args, out);
+    free(v);
+    rates_free(rates);
+    evidence_release(&ev);
+    return rc;
+}
+
+const struct command CMD_VALIDATE = {
+    .name = "validate",
+    .topic = COMMAND_PLAN,
+    .summary = "compare predictions with measured training runs",
+    .operands = "FILE.csv",
+    .min_operands = 1,
+    .max_operands = 1,
+    .about =
+        "Predicts every run of a table and says how far off the predictions are: of throughput "
+        "and memory, over groups of runs of one source, model and GPU, which have one vote each. "
+        "IN_BAND is the share of measurements inside their 90 % band, BAND half its width. Runs "
+        "that cannot be predicted are counted, and listed with the reason in JSON (skipped). "
+        "Columns are those of planner/facts/measured.csv; what a table leaves out is assumed.",
+    .examples = (const char *const[]){"berth validate runs.csv",
+        "berth validate runs.csv --rows --json", NULL},
+    .groups = (const struct option_group *const[]){&SHOW_OPTIONS, NULL},
+    .run = run,
+};

@@ -1,0 +1,468 @@
+#include "planner/calibrate.h"
+
+#include <cminpack-1/cminpack.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "planner/predict.h"
+
+/* --- what may be turned --- */
+
+enum knob {
+    KNOB_PRODUCTS,
+    KNOB_ATTENTION,
+    KNOB_FABRIC,
+    KNOB_FP8,
+    KNOB_FP4,
+    KNOB_STACK_PRODUCTS,
+    KNOB_STACK_ATTENTION,
+    KNOB_ELEMENTWISE,
+    KNOB_LAUNCH,
+    KNOB_STEP,
+    KNOB_STACK_FABRIC,
+    KNOB_LATENCY,
+    KNOB_HOST_ADAM,
+    KNOB_TENSOR,
+    KNOB_CONTEXT,
+    KNOB_EXPERT,
+    KNOB_MOE,
+    KNOB_JITTER,
+    KNOB_OVERLAP,
+    KNOB_COUNT
+};
+
+enum scope { SCOPE_ALL, SCOPE_CHIP, SCOPE_STACK, SCOPE_PAIR };
+
+/* One thing that may be turned in one scope. log_sd: how far off the former value may well be. */
+struct turn {
+    enum knob knob;
+    enum scope scope;
+    double log_sd;
+};
+static const struct turn turns[] = {
+    {KNOB_PRODUCTS, SCOPE_CHIP, 0.20},
+    {KNOB_ATTENTION, SCOPE_CHIP, 0.30},
+    {KNOB_FABRIC, SCOPE_CHIP, 0.30},
+    {KNOB_FP8, SCOPE_CHIP, 0.20},
+    {KNOB_FP4, SCOPE_CHIP, 0.20},
+    {KNOB_STACK_PRODUCTS, SCOPE_STACK, 0.15},
+    {KNOB_STACK_ATTENTION, SCOPE_STACK, 0.30},
+    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.60},
+    {KNOB_LAUNCH, SCOPE_STACK, 1.00},
+    {KNOB_STEP, SCOPE_STACK, 1.50},
+    {KNOB_TENSOR, SCOPE_STACK, 0.40},
+    {KNOB_MOE, SCOPE_STACK, 0.40},
+    {KNOB_EXPERT, SCOPE_STACK, 0.50},
+    {KNOB_JITTER, SCOPE_STACK, 0.50},
+    {KNOB_STACK_FABRIC, SCOPE_STACK, 0.30},
+    {KNOB_LATENCY, SCOPE_CHIP, 0.50},
+    {KNOB_HOST_ADAM, SCOPE_STACK, 0.70},
+    {KNOB_CONTEXT, SCOPE_ALL, 0.70},
+    {KNOB_OVERLAP, SCOPE_ALL, 0.03},
+    {KNOB_STACK_PRODUCTS, SCOPE_PAIR, 0.08},
+    {KNOB_STACK_ATTENTION, SCOPE_PAIR, 0.15},
+};
+
+/* Constants that a knob stands for, all multiplied alike. */
+static const char *const knob_constants[KNOB_COUNT][3] = {
+    [KNOB_PRODUCTS] = {"matmul_of_measured", "matmul_of_peak"},
+    [KNOB_ATTENTION] = {"attention_efficiency", "attention_backward_efficiency"},
+    [KNOB_FABRIC] = {"fabric_rdma_efficiency"},
+    [KNOB_FP8] = {"matmul_fp8_speedup"},
+    [KNOB_FP4] = {"matmul_fp4_speedup"},
+    [KNOB_STACK_PRODUCTS] = {"stack_matmul"},
+    [KNOB_STACK_ATTENTION] = {"stack_attention"},
+    [KNOB_ELEMENTWISE] = {"memory_efficiency"},
+    [KNOB_LAUNCH] = {"op_floor_s"},
+    [KNOB_STEP] = {"step_overhead_s"},
+    [KNOB_STACK_FABRIC] = {"stack_fabric"},
+    [KNOB_LATENCY] = {"link_ramp_bytes_per_s"},
+    [KNOB_HOST_ADAM] = {"host_adam_bytes_per_param"},
+    [KNOB_TENSOR] = {"tensor_exposed"},
+    [KNOB_CONTEXT] = {"context_exposed"},
+    [KNOB_EXPERT] = {"expert_exposed"},
+    [KNOB_MOE] = {"moe_efficiency"},
+    [KNOB_JITTER] = {"jitter_per_doubling"},
+    [KNOB_OVERLAP] = {"overlap_slowdown"},
+};
+
+/* The same on a machine already made. */
+static void turn_knob(struct machine *m, enum knob k, double factor)
+{
+    double *const fields[KNOB_COUNT] = {
+        [KNOB_FABRIC] = &m->fabric_bytes_per_s,
+        [KNOB_FP8] = &m->matmul_efficiency[PRECISION_FP8],
+        [KNOB_FP4] = &m->matmul_efficiency[PRECISION_FP4],
+        [KNOB_ELEMENTWISE] = &m->memory_bytes_per_s,
+        [KNOB_LAUNCH] = &m->op_floor_s,
+        [KNOB_STEP] = &m->step_overhead_s,
+        [KNOB_STACK_FABRIC] = &m->fabric_bytes_per_s,
+        [KNOB_LATENCY] = &m->link_ramp.reference_bytes_per_s,
+        [KNOB_TENSOR] = &m->tensor_exposed,
+        [KNOB_CONTEXT] = &m->context_exposed,
+        [KNOB_EXPERT] = &m->expert_exposed,
+        [KNOB_MOE] = &m->moe_efficiency,
+        [KNOB_JITTER] = &m->jitter_per_doubling,
+        [KNOB_OVERLAP] = &m->overlap_slowdown,
+    };
+    if (k == KNOB_PRODUCTS || k == KNOB_STACK_PRODUCTS) {
+        for (int p = 0; p < PRECISION_KINDS; p++)
+            m->matmul_efficiency[p] *= factor;
+    } else if (k == KNOB_ATTENTION || k == KNOB_STACK_ATTENTION) {
+        m->attention_efficiency *= factor;
+        m->attention_backward_efficiency *= factor;
+    } else if (k == KNOB_HOST_ADAM) {
+        m->host_adam_bytes_per_s /= factor;
+    } else {
+        *fields[k] *= factor;
+    }
+}
+
+/* --- parameters and runs --- */
+
+/* A turn of one chip, stack or pair: the logarithm of its factor is fitted. */
+struct parameter {
+    const struct turn *turn;
+    char chip[RATES_NAME], stack[RATES_NAME]; /* "*" where the scope is wider */
+};
+
+enum { MAX_PARAMETERS = 2000, MAX_OF_ROW = 24 };
+
+struct run {
+    const struct evidence_row *row;
+    struct case_of_run *c;
+    struct machine machine; /* with the former constants */
+    int parameter[MAX_OF_ROW];
+    int n_parameters;
+    double weight;
+};
+
+struct fit {
+    struct parameter *parameters;
+    int n_parameters;
+    struct run *runs;
+    int n_runs;
+};
+
+/* Throughput within so much counts fully. */
+static const double row_log_sd = 0.05, outlier_log = 0.15;
+
+static bool uses(const struct evidence_row *r, enum knob k)
+{
+    const struct parallel *p = &r->strategy.parallel;
+    switch (k) {
+    case KNOB_HOST_ADAM:
+        return r->strategy.offload == OFFLOAD_OPTIMIZER;
+    case KNOB_LATENCY:
+        return r->hw.ranks_per_node > 1;
+    case KNOB_STACK_FABRIC:
+    case KNOB_FABRIC:
+        return r->hw.nodes > 1;
+    case KNOB_FP8:
+        return r->strategy.precision == PRECISION_FP8;
+    case KNOB_FP4:
+        return r->strategy.precision == PRECISION_FP4;
+    case KNOB_TENSOR:
+        return p->tensor > 1;
+    case KNOB_CONTEXT:
+        return p->context > 1;
+    case KNOB_EXPERT:
+        return p->expert > 1;
+    case KNOB_MOE:
+        return r->model.expert_params > 0;
+    case KNOB_JITTER:
+        return r->strategy.ranks > 8;
+    default:
+        return true;
+    }
+}
+
+static int parameter_of(struct fit *f, const struct turn *t, const struct evidence_row *r)
+{
+    const char *chip = t->scope == SCOPE_CHIP || t->scope == SCOPE_PAIR ? r->hw.gpu : "*";
+    const char *stack = t->scope == SCOPE_STACK || t->scope == SCOPE_PAIR ? r->stack : "*";
+    for (int i = 0; i < f->n_parameters; i++) {
+        struct parameter *p = &f->parameters[i];
+        if (p->turn == t && strcmp(p->chip, chip) == 0 && strcmp(p->stack, stack) == 0)
+            return i;
+    }
+    if (f->n_parameters == MAX_PARAMETERS)
+        return -1;
+    struct parameter *p = &f->parameters[f->n_parameters];
+    p->turn = t;
+    str_copy(p->chip, sizeof p->chip, chip);
+    str_copy(p->stack, sizeof p->stack, stack);
+    return f->n_parameters++;
+}
+
+static void add_parameters(struct fit *f, struct run *run)
+{
+    for (size_t i = 0; i < BASE_COUNT(turns) && run->n_parameters < MAX_OF_ROW; i++) {
+        if (!uses(run->row, turns[i].knob))
+            continue;
+        int p = parameter_of(f, &turns[i], run->row);
+        if (p >= 0)
+            run->parameter[run->n_parameters++] = p;
+    }
+}
+
+/* Runs of a long table say less each. */
+static void set_weights(struct fit *f)
+{
+    for (int i = 0; i < f->n_runs; i++) {
+        int same = 0;
+        for (int k = 0; k < f->n_runs; k++)
+            same += strcmp(f->runs[k].row->group, f->runs[i].row->group) == 0;
+        f->runs[i].weight = pow(same, -0.25) / row_log_sd;
+    }
+}
+
+static enum rc add_runs(struct fit *f, const struct calibrate_input *in, struct err *e)
+{
+    const struct evidence *ev = in->evidence;
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < ev->n_rows; i++) {
+        const struct evidence_row *row = &ev->rows[i];
+        if ((in->is_used && !in->is_used[i]) || row->is_oom || row->tokens_per_s <= 0)
+            continue;
+        struct run *run = &f->runs[f->n_runs];
+        run->row = row;
+        rc = case_make(&run->c, row, e);
+        if (!rc)
+            f->n_runs++;
+        if (!rc)
+            rc = case_machine(&run->machine, run->c, in->base, e);
+        if (!rc)
+            add_parameters(f, run);
+    }
+    set_weights(f);
+    return rc;
+}
+
+static void fit_release(struct fit *f)
+{
+    for (int i = 0; i < f->n_runs; i++)
+        case_free(f->runs[i].c);
+    free(f->runs);
+    free(f->parameters);
+}
+
+/* --- least squares --- */
+
+/* Logarithm of predicted over measured; parameter `also` is moved by step beside. */
+static double log_error(
+    const struct run *run, const struct fit *f, const double *x, int also, double step)
+{
+    struct machine m = run->machine;
+    struct prediction p;
+    for (int i = 0; i < run->n_parameters; i++) {
+        int k = run->parameter[i];
+        turn_knob(&m, f->parameters[k].turn->knob, exp(x[k] + (k == also ? step : 0)));
+    }
+    case_predict(&p, run->c, &m);
+    double r = log(p.tokens_per_s / run->row->tokens_per_s);
+    return isfinite(r) ? r : 3;
+}
+
+/* Grows as the root of large errors: one wild row does not bend the rest. */
+static double soften(double r, double *slope)
+{
+    double z = r / outlier_log, root = sqrt(1 + z * z);
+    double soft = outlier_log * sqrt(2 * (root - 1));
+    if (fabs(z) < 1e-6) {
+        *slope = 1;
+        return r;
+    }
+    *slope = r / (soft * root);
+    if (r < 0)
+        *slope = -*slope;
+    return r < 0 ? -soft : soft;
+}
+
+/* m residuals: one per run, then one per parameter. */
+static int residuals(
+    void *arg, int m, int n, const double *x, double *fvec, double *fjac, int ldfjac, int iflag)
+{
+    const struct fit *f = arg;
+    const double step = 1e-4;
+    if (iflag == 2)
+        memset(fjac, 0, sizeof *fjac * (size_t)ldfjac * (size_t)n);
+    for (int i = 0; i < f->n_runs; i++) {
+        const struct run *run = &f->runs[i];
+        double slope, r = log_error(run, f, x, -1, 0);
+        double soft = soften(r, &slope);
+        if (iflag == 1)
+            fvec[i] = run->weight * soft;
+        for (int k = 0; iflag == 2 && k < run->n_parameters; k++) {
+            int j = run->parameter[k];
+            double moved = log_error(run, f, x, j, step);
+            fjac[i + j * ldfjac] = run->weight * slope * (moved - r) / step;
+        }
+    }
+    for (int j = 0; j < n; j++) {
+        double sd = f->parameters[j].turn->log_sd;
+        if (iflag == 1)
+            fvec[f->n_runs + j] = x[j] / sd;
+        else
+            fjac[f->n_runs + j + j * ldfjac] = 1 / sd;
+    }
+    (void)m;
+    return 0;
+}
+
+static void solve(const struct fit *f, double *x)
+{
+    int n = f->n_parameters, m = f->n_runs + n, nfev, njev;
+    size_t un = (size_t)n, um = (size_t)m;
+    double *fvec = base_calloc(um, sizeof *fvec), *fjac = base_calloc(um * un, sizeof *fjac);
+    double *diag = base_calloc(un, sizeof *diag), *work = base_calloc(4 * un + um, sizeof *work);
+    int *ipvt = base_calloc(un, sizeof *ipvt);
+    lmder(residuals, (void *)(uintptr_t)f, m, n, x, fvec, fjac, m, 1e-5, 1e-4, 0, 25, diag, 1, 10,
+        0, &nfev, &njev, ipvt, work, work + un, work + 2 * un, work + 3 * un, work + 4 * un);
+    free(fvec);
+    free(fjac);
+    free(diag);
+    free(work);
+    free(ipvt);
+}
+
+/* --- entries --- */
+
+struct tally {
+    size_t rows;
+    double sum, squares;
+};
+
+static bool covers(const char *pattern, const char *word)
+{
+    return strcmp(pattern, "*") == 0 || strcmp(pattern, word) == 0;
+}
+
+static struct tally tally_of(
+    const struct fit *f, const double *x, const char *chip, const char *stack)
+{
+    struct tally t = {0};
+    for (int i = 0; i < f->n_runs; i++) {
+        const struct run *run = &f->runs[i];
+        if (!covers(chip, run->row->hw.gpu) || !covers(stack, run->row->stack))
+            continue;
+        double r = log_error(run, f, x, -1, 0), size = run->weight * row_log_sd;
+        t.rows++;
+        t.sum += fabs(r);
+        t.squares += r * r;
+        (void)size;
+    }
+    return t;
+}
+
+/* Spread of predictions around measurements: what the rows show, leaning on what is usual in the
+ * scope when they are few. */
+static double spread(struct tally t, double usual, double usual_rows)
+{
+    return sqrt((t.squares + usual_rows * usual * usual) / ((double)t.rows + usual_rows));
+}
+
+/* All fitted constants of one scope as an entry. Pair parameters stand on those of the stack. */
+static struct json *entry_of(const struct fit *f, const double *x, const struct calibrate_input *in,
+    const char *chip, const char *stack)
+{
+    struct json *en = json_obj(), *values = json_obj();
+    bool is_pair = strcmp(chip, "*") != 0 && strcmp(stack, "*") != 0;
+    for (int j = 0; j < f->n_parameters; j++) {
+        const struct parameter *p = &f->parameters[j];
+        if (strcmp(p->chip, chip) != 0 || strcmp(p->stack, stack) != 0)
+            continue;
+        double log_factor = x[j];
+        for (int k = 0; is_pair && k < f->n_parameters; k++)
+            if (f->parameters[k].turn->knob == p->turn->knob &&
+                strcmp(f->parameters[k].chip, "*") == 0 &&
+                strcmp(f->parameters[k].stack, stack) == 0)
+                log_factor += x[k];
+        for (int k = 0; k < 3 && knob_constants[p->turn->knob][k]; k++) {
+            const char *name = knob_constants[p->turn->knob][k];
+            double base = rates_number(in->base, "gpu", chip, stack, name);
+            json_add_num(values, name, base * exp(log_factor));
+        }
+    }
+    struct tally t = tally_of(f, x, chip, stack);
+    if (strcmp(stack, "*") != 0)
+        json_add_num(values, "time_log_sd", spread(t, is_pair ? 0.06 : 0.10, is_pair ? 8 : 4));
+    json_add_str(en, "device", "gpu");
+    json_add_str(en, "chip", chip);
+    json_add_str(en, "stack", stack);
+    json_add_str(en, "date", in->date);
+    json_add_int(en, "rows", (int64_t)t.rows);
+    json_add_num(en, "residual", t.rows ? t.sum / (double)t.rows : NAN);
+    json_add_bool(en, "prior", false);
+    json_add_bool(en, "fitted", true);
+    json_add_str(en, "source", in->source);
+    json_add(en, "values", values);
+    return en;
+}
+
+static bool has_entry(const struct json *list, const char *chip, const char *stack)
+{
+    for (size_t i = 0; i < json_len(list); i++)
+        if (strcmp(json_str(json_at(list, i), "chip", ""), chip) == 0 &&
+            strcmp(json_str(json_at(list, i), "stack", ""), stack) == 0 &&
+            json_bool(json_at(list, i), "fitted", false))
+            return true;
+    return false;
+}
+
+/* From wide to narrow, in the order in which the rows name them: later entries win. */
+static struct json *document_of(
+    const struct fit *f, const double *x, const struct calibrate_input *in)
+{
+    struct json *doc = json_obj(), *list = json_arr();
+    json_add_str(doc, "schema", "calibration/1");
+    const struct json *old = json_get(rates_document(in->base), "entries");
+    for (size_t i = 0; i < json_len(old); i++)
+        if (!json_bool(json_at(old, i), "fitted", false))
+            json_push(list, json_clone(json_at(old, i)));
+    for (int scope = SCOPE_ALL; scope <= SCOPE_PAIR; scope++)
+        for (int j = 0; j < f->n_parameters; j++) {
+            const struct parameter *p = &f->parameters[j];
+            if ((int)p->turn->scope == scope && !has_entry(list, p->chip, p->stack))
+                json_push(list, entry_of(f, x, in, p->chip, p->stack));
+        }
+    json_add(doc, "entries", list);
+    return doc;
+}
+
+enum rc calibrate_fit(struct calibrate_result *out, const struct calibrate_input *in, struct err *e)
+{
+    struct fit f = {0};
+    f.parameters = base_calloc(MAX_PARAMETERS, sizeof *f.parameters);
+    f.runs = base_calloc(in->evidence->n_rows + 1, sizeof *f.runs);
+    double *x = base_calloc(MAX_PARAMETERS, sizeof *x);
+    memset(out, 0, sizeof *out);
+    enum rc rc = add_runs(&f, in, e);
+    if (!rc && f.n_runs == 0)
+        rc = err_set(e, RC_INVALID, "no row says how fast it ran: nothing to calibrate with");
+    if (!rc) {
+        solve(&f, x);
+        struct tally t = tally_of(&f, x, "*", "*");
+        out->document = document_of(&f, x, in);
+        out->rows = t.rows;
+        out->residual = t.sum / (double)t.rows;
+        out->constants = (size_t)f.n_parameters;
+        rc = rates_from_json(&out->rates, json_clone(out->document), e);
+    }
+    if (rc)
+        calibrate_release(out);
+    fit_release(&f);
+    free(x);
+    return rc;
+}
+
+void calibrate_release(struct calibrate_result *r)
+{
+    rates_free(r->rates);
+    json_free(r->document);
+    memset(r, 0, sizeof *r);
+}

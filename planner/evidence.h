@@ -1,0 +1,98 @@
+/* Published training runs: rows of a CSV turned into what the planner predicts from.
+ *
+ * Columns as in planner/facts/measured.csv, which `berth help evidence` describes. A row keeps what
+ * its source says; what the source leaves out is assumed, and the row remembers that it was. Rows
+ * that cannot be predicted are listed with one of a closed list of reasons. Pure. */
+#ifndef PLANNER_EVIDENCE_H
+#define PLANNER_EVIDENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "planner/model.h"
+#include "planner/rates.h"
+#include "planner/strategy.h"
+
+struct csv;
+
+enum { EVIDENCE_ID = 64, EVIDENCE_GROUP = 192 };
+
+/* Why a row is not predicted. */
+#define SKIP_MAP(X)                                                                                \
+    X(SKIP_NOT_FULL, "not-full-training", "LoRA, QLoRA or partly frozen")                          \
+    X(SKIP_STATUS, "status", "the source or its checker marks the row as doubtful")                \
+    X(SKIP_CHART, "chart", "read off a chart")                                                     \
+    X(SKIP_NOTHING_MEASURED, "nothing-measured", "neither throughput, step time nor memory")       \
+    X(SKIP_NO_MODEL, "model-unknown", "layers, width or vocabulary are not stated")                \
+    X(SKIP_NO_GPU, "gpu-unknown", "the GPU is not stated or not known")                            \
+    X(SKIP_NO_GPUS, "gpus-unknown", "the number of GPUs is not stated")                            \
+    X(SKIP_NO_SEQ, "sequence-unknown", "the sequence length is not stated")                        \
+    X(SKIP_LAYOUT, "layout-impossible", "degrees that do not multiply or divide")                  \
+    X(SKIP_CONTRADICTION, "contradictory", "cells of the row contradict each other")               \
+    X(SKIP_BAD_CELL, "bad-cell", "a cell that is not a number, or out of range")                   \
+    X(SKIP_UNSUPPORTED, "unsupported", "a way of training that is not modelled")
+
+enum skip {
+#define X(name, word, help) name,
+    SKIP_MAP(X)
+#undef X
+        SKIP_COUNT
+};
+
+enum mem_kind { MEM_UNSAID, MEM_ALLOCATED, MEM_ACTIVE, MEM_RESERVED, MEM_NVIDIA_SMI, MEM_KINDS };
+
+/* What a row does not say, or says loosely. */
+enum unstated {
+    UNSTATED_RECOMPUTE = 1,
+    UNSTATED_NETWORK = 2,
+    UNSTATED_PRECISION = 4,
+    UNSTATED_BATCH = 8,
+    UNSTATED_OPTIMIZER = 16,
+    UNSTATED_MODEL = 32, /* heads or MLP width filled in */
+    UNSTATED_STRATEGY = 64,
+    UNSTATED_MEMORY_KIND = 128,
+    UNSTATED_ATTENTION = 256
+};
+
+/* One run. Value type. */
+struct evidence_row {
+    char id[EVIDENCE_ID];
+    char group[EVIDENCE_GROUP]; /* id up to its number, model, GPU: they share one vote */
+    char stack[RATES_NAME];
+    size_t line; /* in the source */
+    struct model model;
+    struct strategy strategy;
+    struct hardware hw;
+    double tokens_per_s; /* per GPU; 0: not measured */
+    double peak_bytes;   /* of a GPU; 0: not measured */
+    enum mem_kind mem_kind;
+    bool is_oom; /* it ran out of memory */
+    unsigned unstated;
+};
+
+struct evidence_skip {
+    char id[EVIDENCE_ID];
+    size_t line;
+    enum skip why;
+    bool is_full_and_ok; /* counts among the rows that should have been predicted */
+};
+
+struct evidence {
+    struct evidence_row *rows;
+    size_t n_rows;
+    struct evidence_skip *skipped;
+    size_t n_skipped;
+    size_t n_full_and_ok; /* predicted or not */
+};
+
+/* RC_INVALID only when a column that everything hangs on is missing. Release with
+ * evidence_release. */
+enum rc evidence_read(struct evidence *out, const struct csv *table, struct err *e);
+void evidence_release(struct evidence *v);
+
+const char *skip_word(enum skip s);
+const char *skip_help(enum skip s);
+const char *mem_kind_name(enum mem_kind k);
+
+#endif

@@ -1,0 +1,54 @@
+/* How an engine keeps state and moves it: what the builder and the simulator need to know of each.
+ *
+ * The bundled engine and others are entries of one table. A schedule of another engine is built by
+ * the same code from its entry; only the bundled one's is ever executed. How fast an engine's
+ * software is does not belong here but in the calibration, keyed by stack (planner/rates.h). */
+#ifndef PLANNER_PROFILE_H
+#define PLANNER_PROFILE_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* What "selective" recompute drops. */
+enum selective {
+    SELECTIVE_CHEAP,     /* norm outputs and the activation function's */
+    SELECTIVE_ATTENTION, /* stored attention scores: nothing where attention is fused */
+    SELECTIVE_MATMULS    /* every second product too, as torchtitan's per-operation mode */
+};
+
+enum engine {
+    ENGINE_BERTH,     /* bundled */
+    ENGINE_FSDP1,     /* torch.distributed.fsdp, flat parameters; ZeRO-3, ZeRO-2 and hybrid */
+    ENGINE_FSDP2,     /* fully_shard, per-parameter */
+    ENGINE_DEEPSPEED, /* ZeRO-1/2/3 */
+    ENGINE_ACCELERATE_ZERO3, /* DeepSpeed below, with accelerate's defaults */
+    ENGINE_MEGATRON,         /* distributed optimizer */
+    ENGINE_DDP,              /* plain replication, mixed precision by autocast */
+    ENGINE_COUNT
+};
+
+/* Bytes per element unless said. Sources stand beside the table. */
+struct engine_profile {
+    const char *name;  /* as --engine takes it */
+    const char *stack; /* calibration key when nothing closer is known */
+    const char *help;  /* half a line */
+    bool is_bundled;
+    bool has_fp32_shard; /* the parameters kept are fp32 and cast when gathered: no master copy */
+    int grad_bytes;      /* of gradients kept between micro steps */
+    int unit_grad_bytes; /* of a whole unit's gradient before it is reduced */
+    int reduce_bytes;    /* on the wire when gradients are reduced */
+    int gathered_copies; /* of a gathered unit: the flat buffer, and parameters copied out of it */
+    int logit_bytes;     /* of all copies of the logits alive at the loss; 0: one, in place */
+    double activation_factor; /* of what a block keeps, over the list in schedule_block.c */
+    double bucket_bytes;      /* reduce and prefetch buffers, whole */
+    int prefetch;             /* units gathered ahead */
+    enum selective selective;
+};
+
+const struct engine_profile *profile_of(enum engine g);
+const char *engine_name(enum engine g);
+/* RC_USAGE naming the ones there are. */
+enum rc engine_parse(const char *name, enum engine *out, struct err *e);
+
+#endif
