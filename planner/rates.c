@@ -345,8 +345,7 @@ enum rc machine_check_precision(const struct machine *m, enum precision p, struc
 {
     if (machine_computes(m, p))
         return RC_OK;
-    return err_set(e, RC_INVALID,
-        "'%s' does not compute in %s, or its rate is unknown; precision fp32 can be planned",
+    return err_set(e, RC_INVALID, "no rate of '%s' in %s is known; fp32 can be planned",
         m->hw.is_gpu ? m->hw.gpu : "cpu", precision_name(p));
 }
 
