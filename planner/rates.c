@@ -63,6 +63,31 @@ static enum rc read_entries(struct rates *r, struct err *e)
     return rc;
 }
 
+static int by_name(const void *pa, const void *pb)
+{
+    const struct rates_constant *a = pa, *b = pb;
+    int c = strcmp(a->name, b->name);
+    return c ? c : (a->entry > b->entry) - (a->entry < b->entry);
+}
+
+/* All constants of all entries, sorted: machines look up dozens each. */
+static void index_constants(struct rates *r)
+{
+    size_t cap = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        void *cursor = NULL;
+        struct rates_constant c = {.entry = i};
+        while (json_next(r->entries[i].values, &cursor, &c.name, &c.value)) {
+            if (!json_get(r->entries[i].values, c.name))
+                continue; /* null */
+            BASE_GROW(r->constants, cap, r->n_constants + 1);
+            r->constants[r->n_constants++] = c;
+        }
+    }
+    if (r->n_constants)
+        qsort(r->constants, r->n_constants, sizeof *r->constants, by_name);
+}
+
 enum rc rates_from_json(struct rates **out, struct json *root, struct err *e)
 {
     struct rates *r = base_calloc(1, sizeof *r);
@@ -76,6 +101,7 @@ enum rc rates_from_json(struct rates **out, struct json *root, struct err *e)
         rates_free(r);
         return rc;
     }
+    index_constants(r);
     *out = r;
     return RC_OK;
 }
@@ -107,6 +133,7 @@ void rates_free(struct rates *r)
         return;
     json_free(r->root);
     free(r->entries);
+    free(r->constants);
     free(r);
 }
 
@@ -119,18 +146,32 @@ struct lookup {
     const char *missing; /* first constant that was needed and not there */
 };
 
+/* Behind the last constant of the name. */
+static size_t end_of_name(const struct rates *r, const char *name)
+{
+    size_t low = 0, high = r->n_constants;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (strcmp(r->constants[middle].name, name) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* The last entry that has the constant wins; it is noted as used. */
 static const struct json *find(struct lookup *l, const char *name)
 {
-    for (size_t i = l->r->n; i-- > 0;) {
-        const struct rates_entry *en = &l->r->entries[i];
-        const struct json *v = json_get(en->values, name);
-        if (!v || !matches(en->device, l->device) || !matches(en->chip, l->chip) ||
+    const struct rates_constant *all = l->r->constants;
+    for (size_t i = end_of_name(l->r, name); i-- > 0 && strcmp(all[i].name, name) == 0;) {
+        const struct rates_entry *en = &l->r->entries[all[i].entry];
+        if (!matches(en->device, l->device) || !matches(en->chip, l->chip) ||
             !matches(en->stack, l->stack))
             continue;
         if (l->m->n_constants < MACHINE_CONSTANTS)
             l->m->constant[l->m->n_constants++] = (struct machine_constant){name, en};
-        return v;
+        return all[i].value;
     }
     return NULL;
 }

@@ -52,10 +52,19 @@ struct rates_entry {
     const struct json *values;
 };
 
+/* One number or table of an entry. */
+struct rates_constant {
+    const char *name;
+    size_t entry; /* index */
+    const struct json *value;
+};
+
 struct rates {
     struct json *root;
     struct rates_entry *entries;
     size_t n;
+    struct rates_constant *constants; /* by name, then entry */
+    size_t n_constants;
 };
 
 /* The constants built in. On success release with rates_free. */

@@ -1,0 +1,210 @@
+/* Speed of planning on one core: whole estimates a second, against operation-by-operation
+ * simulation of the same lists in alternation, and whole plans over 10,000 offers that are in
+ * memory already. */
+#include <math.h>
+#include <sys/resource.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "inventory/gpu.h"
+#include "inventory/offer.h"
+#include "planner/hardware.h"
+#include "planner/search.h"
+#include "planner/space.h"
+
+enum { OFFERS = 10000, ROUNDS = 7, MACHINES = 8 };
+
+static const double bar_per_s = 100000, bar_plan_ms = 100, bar_plan_mib = 64;
+
+static void need(enum rc rc, const struct err *e)
+{
+    if (!rc)
+        return;
+    fprintf(stderr, "planner: %s\n", e->msg);
+    exit(1);
+}
+
+static struct rates *rates;
+
+static struct job job_of(const char *model, double tokens)
+{
+    struct err e = ERR_INIT;
+    struct job j;
+    job_init(&j);
+    need(model_find(&j.model, model, &e), &e);
+    j.has_model = true;
+    j.tokens = (int64_t)tokens;
+    need(job_finish(&j, &e), &e);
+    return j;
+}
+
+static uint32_t seed = 20261130;
+static int64_t pick(int64_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (int64_t)(seed >> 8) % n;
+}
+
+/* --- estimates --- */
+
+static void machines_of(struct machine out[MACHINES], int64_t nodes)
+{
+    static const char *const gpus[] = {"h100-sxm", "a100-80-sxm", "h200-sxm", "b200"};
+    for (int i = 0; i < MACHINES; i++) {
+        struct err e = ERR_INIT;
+        struct hardware hw;
+        struct offer o;
+        offer_init(&o);
+        offer_put_text(&o, OFFER_GPU, gpus[i % 4], PROVENANCE_REPORTED);
+        o.device = DEVICE_GPU;
+        o.gpus_per_node = 8;
+        o.fabric = FABRIC_INFINIBAND;
+        o.inter_gbps_per_node = 400 << (i / 4 * 3);
+        o.max_nodes_one_fabric = nodes;
+        offer_settle(&o);
+        need(hardware_from_offer(&hw, &o, nodes, &e), &e);
+        need(machine_make(&out[i], rates, &hw, "berth", &e), &e);
+    }
+}
+
+struct throughput {
+    double prepare_s, estimate_s, simulate_s, sum;
+    size_t prepared, estimates;
+};
+
+/* Every n-th strategy of the default space, prepared once and priced on each machine. */
+static void time_strategy(struct throughput *t, const struct job *j, const struct strategy *s,
+    const struct machine *machines)
+{
+    struct err e = ERR_INIT;
+    struct prepared *p = NULL;
+    struct estimate x;
+    double start = clock_now_s();
+    need(prepared_make(&p, &j->model, s, &e), &e);
+    double prepared = clock_now_s();
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = 0; i < MACHINES; i++) {
+            prepared_estimate(&x, p, &machines[i]);
+            t->sum += x.step_s;
+        }
+    t->estimate_s += clock_now_s() - prepared;
+    t->prepare_s += prepared - start;
+    t->prepared++;
+    t->estimates += ROUNDS * MACHINES;
+    prepared_free(p);
+}
+
+static void bench_estimates(const char *model, int64_t nodes)
+{
+    struct job j = job_of(model, 1e10);
+    struct machine machines[MACHINES];
+    struct shape_of_ranks shape = {nodes * 8, 8, true};
+    struct space space;
+    machines_of(machines, nodes);
+    space_make(&space, &j, &shape);
+    struct throughput all = {0}, kind[STRATEGY_HSDP + 1] = {{0}};
+    for (size_t i = 0; i < space.n; i += 7) {
+        time_strategy(&all, &j, &space.items[i], machines);
+        time_strategy(&kind[space.items[i].kind], &j, &space.items[i], machines);
+    }
+    printf("estimates %s on %lld x 8 GPUs: %.0f a second (bar: %.0f), %.2f of the bar;", model,
+        (long long)nodes, (double)all.estimates / all.estimate_s, bar_per_s,
+        (double)all.estimates / all.estimate_s / bar_per_s);
+    for (int k = 0; k <= STRATEGY_HSDP; k++)
+        if (kind[k].estimates)
+            printf(" %s %.0f", strategy_kind_name((enum strategy_kind)k),
+                (double)kind[k].estimates / kind[k].estimate_s);
+    printf("\n    preparing a strategy: %.0f us\n", 1e6 * all.prepare_s / (double)all.prepared);
+    space_release(&space);
+    job_release(&j);
+}
+
+/* --- plans --- */
+
+/* Offers of sellers with a few shapes, or of hosts of which each is a little different. */
+static struct offers *market(bool is_each_different)
+{
+    static const int64_t gpus[] = {1, 2, 4, 8};
+    struct offers *l = offers_new();
+    for (int i = 0; i < OFFERS; i++) {
+        struct err e = ERR_INIT;
+        struct offer o;
+        char id[32];
+        snprintf(id, sizeof id, "offer-%d", i);
+        offer_init(&o);
+        offer_put_text(&o, OFFER_PROVIDER, "bench", PROVENANCE_REPORTED);
+        offer_put_text(&o, OFFER_ID, id, PROVENANCE_REPORTED);
+        offer_put_text(
+            &o, OFFER_GPU, gpu_at((size_t)pick((int64_t)gpu_count()))->id, PROVENANCE_REPORTED);
+        o.device = DEVICE_GPU;
+        o.gpus_per_node = gpus[pick(4)];
+        o.market = MARKET_ON_DEMAND;
+        o.price_usd_micro_per_hour = o.gpus_per_node * (USD_MICRO / 2 + pick(4 * USD_MICRO));
+        o.vcpus = is_each_different ? 8 + pick(248) : 16 * o.gpus_per_node;
+        o.ram_bytes = (is_each_different ? 32 + pick(2000) : 128 * o.gpus_per_node) << 30;
+        o.nvme_bytes = (is_each_different ? 1 + pick(8000) : 2000) << 30;
+        if (o.gpus_per_node == 8 && pick(4) == 0) {
+            o.fabric = FABRIC_INFINIBAND;
+            o.inter_gbps_per_node = 400 << pick(4);
+            o.max_nodes_one_fabric = 16;
+        }
+        offer_settle(&o);
+        need(offers_add(l, &o, &e), &e);
+    }
+    return l;
+}
+
+static double peak_mib(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_maxrss / 1024;
+}
+
+static void bench_plan(const char *model, double tokens, bool is_each_different)
+{
+    struct job j = job_of(model, tokens);
+    struct offers *l = market(is_each_different);
+    struct searched said = {0};
+    double best = INFINITY, worst = 0;
+    size_t plans = 0;
+    for (int r = 0; r < ROUNDS; r++) {
+        struct err e = ERR_INIT;
+        struct search_input in = {.job = &j, .offers = l, .rates = rates};
+        struct search *s = NULL;
+        double start = clock_now_s();
+        need(search_run(&s, &in, &e), &e);
+        double took = clock_now_s() - start;
+        best = fmin(best, took);
+        worst = fmax(worst, took);
+        said = s->searched;
+        plans = s->n_plans;
+        search_free(s);
+    }
+    printf(
+        "plan %s over %d offers%s: %.1f ms, slowest of %d %.1f (bar: %.0f), %zu plans, %lld kinds, "
+        "%lld candidates, %lld simulated; peak of the program %.0f MiB (bar: %.0f)\n",
+        model, OFFERS, is_each_different ? ", each different" : "", 1e3 * best, ROUNDS, 1e3 * worst,
+        bar_plan_ms, plans, (long long)said.hardware, (long long)said.space,
+        (long long)said.simulated, peak_mib(), bar_plan_mib);
+    fflush(stdout);
+    offers_free(l);
+    job_release(&j);
+}
+
+int main(void)
+{
+    struct err e = ERR_INIT;
+    need(rates_builtin(&rates, &e), &e);
+    bench_estimates("llama-3.1-8b", 1);
+    bench_estimates("llama-3.1-8b", 8);
+    bench_estimates("gpt2", 1);
+    bench_plan("gpt2", 1e9, false);
+    bench_plan("llama-3.1-8b", 1e10, false);
+    bench_plan("llama-3.1-8b", 1, false);
+    bench_plan("llama-3.1-8b", 1e10, true);
+    bench_plan("llama-3.1-70b", 1e10, true);
+    rates_free(rates);
+    return 0;
+}
