@@ -160,6 +160,7 @@ enum progress sftp_put(struct transport *t, struct put *p, struct err *e)
     struct ssh *s = ssh_of(t);
     enum progress r = PROGRESS_WAIT;
     int before;
+    ssh_begin_step(s);
     do {
         before = s->file_stage;
         r = before == FILE_INIT   ? init(s, e)
@@ -222,6 +223,7 @@ enum progress sftp_get(struct transport *t, struct get *g, struct err *e)
     struct ssh *s = ssh_of(t);
     enum progress r = PROGRESS_WAIT;
     int before;
+    ssh_begin_step(s);
     do {
         before = s->file_stage;
         r = before == FILE_INIT   ? init(s, e)

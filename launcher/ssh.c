@@ -27,7 +27,13 @@
 #define LIBSSH2_RSA_HOSTKEYS ""
 #endif
 
-enum { MAX_TRIES = 5, MAX_OPEN_TRIES = 10, SEND_TIMEOUT_MS = 20000 };
+enum {
+    MAX_TRIES = 5,
+    MAX_OPEN_TRIES = 10,
+    SEND_TIMEOUT_MS = 20000,
+    READS_PER_STEP = 256,
+    READS_ENDED = -1
+};
 
 /* exec stages */
 enum { EXEC_OPEN, EXEC_START, EXEC_PUMP, EXEC_CLOSE, EXEC_FREE };
@@ -79,6 +85,7 @@ static void ssh_drop(struct transport *t)
     sftp_release(s);
     ssh_auth_release(s);
     if (s->session) {
+        s->reads_left = READS_ENDED;
         libssh2_session_set_blocking(s->session, 1); /* the socket is shut: nothing blocks */
         libssh2_session_free(s->session);
     }
@@ -222,12 +229,35 @@ static enum progress step_connect(struct ssh *s, struct err *e)
 
 /* --- handshake and host key --- */
 
+/* libssh2 goes on inside one call for as long as there is something to read: a server that never
+ * stops sending (one line without an end, say) would keep it there past deadlines and Ctrl-C. */
+static ssize_t read_some(libssh2_socket_t fd, void *buf, size_t n, int flags, void **abstract)
+{
+    struct ssh *s = *abstract;
+    if (s->reads_left <= 0)
+        return s->reads_left == READS_ENDED ? -ENOTCONN : -EAGAIN;
+    s->reads_left--;
+    ssize_t got = recv(fd, buf, n, flags);
+    return got < 0 ? -errno : got;
+}
+
+void ssh_begin_step(struct ssh *s)
+{
+    s->reads_left = READS_PER_STEP;
+}
+
 static enum rc open_session(struct ssh *s, struct err *e)
 {
     char types[KNOWN_TYPES_TEXT];
-    s->session = libssh2_session_init();
+    s->session = libssh2_session_init_ex(NULL, NULL, NULL, s);
     if (!s->session)
         return err_set(e, RC_FAILED, "libssh2 gives no session");
+#if LIBSSH2_VERSION_NUM >= 0x010B01
+    libssh2_session_callback_set2(
+        s->session, LIBSSH2_CALLBACK_RECV, (libssh2_cb_generic *)read_some);
+#else
+    libssh2_session_callback_set(s->session, LIBSSH2_CALLBACK_RECV, (void *)read_some);
+#endif
     libssh2_session_set_blocking(s->session, 0);
     /* Without this 1.10 negotiates ecdsa first, and a host known by ed25519 would look changed. */
     known_hosts_types(s->opt.known, s->opt.known_name, s->opt.port, types);
@@ -339,6 +369,7 @@ static enum progress ssh_connect(struct transport *t, struct err *e)
     struct ssh *s = ssh_of(t);
     enum ssh_stage before;
     enum progress p;
+    ssh_begin_step(s);
     do { /* go on while there is something to do without waiting */
         before = s->stage;
         switch (s->stage) {
@@ -498,6 +529,7 @@ static enum progress ssh_exec(struct transport *t, struct exec *x, struct err *e
     }
     enum progress p = PROGRESS_WAIT;
     int before;
+    ssh_begin_step(s);
     do {
         before = s->exec_stage;
         switch (s->exec_stage) {

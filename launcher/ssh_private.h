@@ -50,6 +50,7 @@ struct ssh {
     int open_tries;      /* of a channel */
     double not_before_s; /* pause between tries */
     pid_t jump_pid;
+    int reads_left; /* of the socket, in this step */
     struct _LIBSSH2_SESSION *session;
 
     struct _LIBSSH2_AGENT *agent;
@@ -80,6 +81,8 @@ static inline struct ssh *ssh_of(struct transport *t)
 /* The session's last sentence, or a plain one; safe to show. Borrowed until the next call on s. */
 const char *ssh_last_error(struct ssh *s);
 bool ssh_would_block(struct ssh *s);
+/* At the start of every step: allow the reads of one. */
+void ssh_begin_step(struct ssh *s);
 /* A channel was refused: servers that allow few sessions count one until they have collected its
  * process, a moment behind its end. True when it is worth another try, after s->not_before_s. */
 bool ssh_open_again(struct ssh *s);

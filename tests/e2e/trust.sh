@@ -155,6 +155,18 @@ a_port_that_is_not_ssh_is_named() {
     kill $mute
     one_sentence
     says "no answer within 1 s" "$tmp/err"
+    # never stops talking, in one line: deadline and Ctrl-C count all the same
+    perl -e 'use IO::Socket::INET; $SIG{PIPE} = "IGNORE";
+        $s = IO::Socket::INET->new(Listen => 9, LocalAddr => "127.0.0.1") or die;
+        print $s->sockport, "\n"; close STDOUT; alarm 60; while ($c = $s->accept) { 1 while syswrite $c, "A" x 65536 }' >"$tmp/endless.port" &
+    endless=$!
+    until_true 5 test -s "$tmp/endless.port"
+    exits 6 timeout -k 1 20 "$berth" doctor "127.0.0.1:$(cat "$tmp/endless.port")" "${sshd_connect[@]}" --connect-timeout 1s
+    one_sentence
+    says "no answer within 1 s" "$tmp/err"
+    exits 130 timeout --preserve-status -k 1 -s INT 1 "$berth" doctor "127.0.0.1:$(cat "$tmp/endless.port")" "${sshd_connect[@]}" || interrupted=no
+    kill $endless
+    [ -z "$interrupted" ]
 }
 
 hosts_that_cannot_be_reached_are_named() {
