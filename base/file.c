@@ -190,6 +190,12 @@ enum rc dir_remove(const char *path, struct err *e)
     return remove_at(AT_FDCWD, path, 0, e);
 }
 
+bool file_is_regular(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 bool file_exists(const char *path)
 {
     return access(path, F_OK) == 0;

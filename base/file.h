@@ -32,6 +32,8 @@ enum rc dir_sync(const char *path, struct err *e);
 /* Remove a folder and all below it; symbolic links are removed, not followed. Absent is success. */
 enum rc dir_remove(const char *path, struct err *e);
 bool file_exists(const char *path);
+/* A file that has a size: no folder, device or pipe. Follows links. */
+bool file_is_regular(const char *path);
 /* Size in bytes, -1 when it cannot be told. */
 int64_t file_size(const char *path);
 

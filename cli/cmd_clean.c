@@ -138,10 +138,10 @@ static bool is_run(const char *name)
 {
     struct run_info r;
     struct err ignored;
-    bool is_one = run_dir_open(&r, name, &ignored) == RC_OK;
-    if (is_one)
+    enum rc rc = run_dir_open(&r, name, &ignored);
+    if (!rc)
         run_info_release(&r);
-    return is_one;
+    return rc != RC_NOT_FOUND || strcmp(name, "latest") == 0; /* a damaged one is no host either */
 }
 
 static enum rc run(const struct args *args, struct out *out, struct err *e)

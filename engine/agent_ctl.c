@@ -36,7 +36,7 @@ struct ctl {
     struct follow *follow;
     struct timespec state_time; /* of the state.json sent last */
     bool is_greeted, is_over;
-    bool is_gone; /* there is no run folder: only what needs none is answered */
+    bool is_gone; /* no run folder, or none with a spec: only what needs none is answered */
 };
 
 /* --- the agent --- */
@@ -252,6 +252,28 @@ static enum rc remove_shared(const struct ctl *c, struct err *e)
     return rc;
 }
 
+static void remove_parents(const char *dir)
+{
+    char *parent = base_strdup(dir), *slash = strrchr(parent, '/');
+    *slash = '\0';
+    if (rmdir(parent) == 0) { /* the run's folder, unless another node shares it */
+        slash = strrchr(parent, '/');
+        *slash = '\0';
+        rmdir(parent); /* the folder of runs, when this was the last one */
+    }
+    free(parent);
+}
+
+/* A launch ended before it had written the spec, the first file of the folder. */
+static void remove_unwritten(const char *dir)
+{
+    char *spec = path_join(dir, RUN_FILE_SPEC ".new");
+    unlink(spec);
+    if (rmdir(dir) == 0)
+        remove_parents(dir);
+    free(spec);
+}
+
 static void answer_purge(struct ctl *c)
 {
     struct proc_found left[PROC_MAX_FOUND];
@@ -265,14 +287,7 @@ static void answer_purge(struct ctl *c)
         say_error(c, &e);
         return;
     }
-    char *parent = base_strdup(c->dir), *slash = strrchr(parent, '/');
-    *slash = '\0';
-    if (rmdir(parent) == 0) { /* the run's folder, unless another node shares it */
-        slash = strrchr(parent, '/');
-        *slash = '\0';
-        rmdir(parent); /* the folder of runs, when this was the last one */
-    }
-    free(parent);
+    remove_parents(c->dir);
     say(c, msg_new("ok"));
     c->is_over = true;
 }
@@ -319,6 +334,7 @@ static void answer_without_folder(struct ctl *c, const struct json *v)
         proc_kill_run(c->dir, KILL_WAIT_S, left);
         say(c, msg_new("ok"));
     } else if (msg_is(v, "purge") && !proc_find_run(c->dir, left)) {
+        remove_unwritten(c->dir);
         say(c, msg_new("ok"));
     } else {
         err_set(&e, RC_NOT_FOUND, "run folder '%s' is gone", c->dir);
@@ -434,7 +450,8 @@ static void loop(struct ctl *c)
 static enum rc enter_folder(struct ctl *c, const char *dir, struct err *e)
 {
     c->dir = realpath(dir, NULL);
-    if (c->dir && chdir(c->dir) == 0)
+    bool is_there = c->dir && chdir(c->dir) == 0;
+    if (is_there && (access(RUN_FILE_SPEC, F_OK) == 0 || errno != ENOENT))
         return run_spec_read(&c->spec, c->dir, e);
     if (errno != ENOENT)
         return err_sys(e, RC_IO, "cannot enter run folder '%s'", dir);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -246,24 +247,23 @@ int64_t client_cost_micro_usd(const struct run_info *r, double now_wall_s)
 
 /* --- stopping --- */
 
-/* Send stop to the coordinator; where it cannot be asked, to everybody. */
+/* Send stop to the coordinator, so that all ranks end in the same step; then to the others: those
+ * it does not know yet would wait for it, and without it each has to end by itself. */
 static enum rc send_stop(struct client *c, double grace_s, struct err *e)
 {
     struct fan *fan = session_fan(c->session);
     struct json **answers = base_calloc(fan->count, sizeof(*answers));
     struct json **requests = base_calloc(fan->count, sizeof(*requests));
     struct json *request = request_of("stop");
+    enum rc rc = RC_OK;
     json_add_num(request, "grace_s", grace_s);
-    requests[0] = request;
-    enum rc rc =
-        talk_ask(fan, c->nodes, "asking the run to stop", requests, answers, ASK_TIMEOUT_S, e);
-    if (rc != RC_INTERRUPTED && !answers[0]) {
-        for (size_t i = 1; i < fan->count; i++)
-            requests[i] = request;
+    for (int pass = 0; pass < 2 && rc != RC_INTERRUPTED; pass++) {
+        for (size_t i = 0; i < fan->count; i++)
+            requests[i] = (i > 0) == (pass > 0) ? request : NULL;
         rc = talk_ask(fan, c->nodes, "asking the run to stop", requests, answers, ASK_TIMEOUT_S, e);
+        for (size_t i = 0; i < fan->count; i++)
+            json_free(answers[i]);
     }
-    for (size_t i = 0; i < fan->count; i++)
-        json_free(answers[i]);
     free(answers);
     free(requests);
     json_free(request);
@@ -345,7 +345,7 @@ static enum rc note_gone(struct client *c, struct err *e)
     return run_dir_save(r, e);
 }
 
-enum rc client_stop(struct client *c, double grace_s, struct str *report, struct err *e)
+static enum rc stop(struct client *c, double grace_s, struct str *report, struct err *e)
 {
     if (!has_nodes(c))
         return run_state_is_final(c->info.state)
@@ -365,9 +365,20 @@ enum rc client_stop(struct client *c, double grace_s, struct str *report, struct
     return note_gone(c, e);
 }
 
+enum rc client_stop(struct client *c, double grace_s, struct str *report, struct err *e)
+{
+    int hold_fd;
+    enum rc rc = run_dir_hold(&c->info, false, &hold_fd, e);
+    if (!rc)
+        rc = stop(c, grace_s, report, e);
+    if (hold_fd >= 0)
+        close(hold_fd);
+    return rc;
+}
+
 /* --- cleaning --- */
 
-enum rc client_clean(struct client *c, struct err *e)
+static enum rc clean(struct client *c, struct err *e)
 {
     struct everywhere w;
     if (!has_nodes(c) && !c->info.past_count)
@@ -389,4 +400,15 @@ enum rc client_clean(struct client *c, struct err *e)
         return rc;
     *e = (struct err)ERR_INIT;
     return fan_first_error(w.fan, e);
+}
+
+enum rc client_clean(struct client *c, struct err *e)
+{
+    int hold_fd;
+    enum rc rc = run_dir_hold(&c->info, false, &hold_fd, e);
+    if (!rc)
+        rc = clean(c, e);
+    if (hold_fd >= 0)
+        close(hold_fd);
+    return rc;
 }

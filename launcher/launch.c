@@ -21,11 +21,19 @@ const char *launch_workdir(const struct launch *l, size_t i)
     return l->o->remote_dir ? l->o->remote_dir : "~/" RUN_DEFAULT_WORKDIR;
 }
 
+void launch_let_go(struct launch *l)
+{
+    if (l->hold_fd >= 0)
+        close(l->hold_fd);
+    l->hold_fd = -1;
+}
+
 void launch_free(struct launch *l)
 {
     if (!l)
         return;
     session_close(l->session);
+    launch_let_go(l);
     plan_file_release(&l->plan);
     json_free(l->plan_doc);
     free(l->plan_text);
@@ -396,6 +404,7 @@ enum rc launch_prepare(struct launch **out, const struct launch_options *o, stru
     struct launch *l = base_calloc(1, sizeof(*l));
     *out = NULL;
     l->o = o;
+    l->hold_fd = -1;
     job_init(&l->plan.job);
     run_info_init(&l->info);
     run_spec_init(&l->spec);
@@ -431,6 +440,14 @@ static enum rc load_old_hosts(struct launch *l, struct hosts *out, struct err *e
 static enum rc load_old_run(struct launch *l, const char *run, struct err *e)
 {
     enum rc rc = run_dir_open(&l->info, run, e);
+    if (!rc)
+        rc = run_dir_hold(&l->info, true, &l->hold_fd, e);
+    if (!rc) { /* what it says now that nobody else changes it */
+        char *id = base_strdup(l->info.id);
+        run_info_release(&l->info);
+        rc = run_dir_open(&l->info, id, e);
+        free(id);
+    }
     if (rc)
         return rc;
     if (!l->info.spec)
@@ -514,6 +531,7 @@ enum rc launch_prepare_resume(
     char *plan = NULL;
     *out = NULL;
     l->o = o;
+    l->hold_fd = -1;
     l->is_resume = true;
     job_init(&l->plan.job);
     run_info_init(&l->info);

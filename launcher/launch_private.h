@@ -19,6 +19,7 @@ struct launch {
     size_t spare_hosts;
     const char **names; /* labels, borrowed from info.nodes */
     struct run_info info;
+    int hold_fd; /* of the run's folder, until the ranks run; -1: none */
     bool is_resume;
     bool is_written;      /* the run's folder tells of this attempt */
     struct run_spec spec; /* without hosts until their addresses are known */
@@ -33,5 +34,8 @@ struct launch {
 
 /* Work folder of host i as the user said it, maybe with "~/". */
 const char *launch_workdir(const struct launch *l, size_t i);
+
+/* Others may stop or remove the run from here on. */
+void launch_let_go(struct launch *l);
 
 #endif

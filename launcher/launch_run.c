@@ -183,6 +183,24 @@ static enum rc try_engine(struct launch *l, struct err *e)
     return rc;
 }
 
+/* Ctrl-C cut the connections, and what was half sent may be large: go back and take it away. */
+static void undo_staging(struct launch *l, const struct stage_file *f, const char *const *targets)
+{
+    struct err ignored = ERR_INIT;
+    fan_of(l)->interrupt_fd = -1;
+    session_reconnect(l->session, &ignored);
+    stage_undo(fan_of(l), f, targets);
+}
+
+static enum rc stage_file(
+    struct launch *l, const struct stage_file *f, const char *const *targets, struct err *e)
+{
+    enum rc rc = stage_run(fan_of(l), f, targets, say_staging, l, e);
+    if (rc == RC_INTERRUPTED)
+        undo_staging(l, f, targets);
+    return rc;
+}
+
 static enum rc stage_data(struct launch *l, struct err *e)
 {
     const char *slash = strrchr(l->data_local, '/');
@@ -194,8 +212,7 @@ static enum rc stage_data(struct launch *l, struct err *e)
         free(dir);
     }
     say(l, true, "staging data");
-    enum rc rc =
-        stage_run(fan_of(l), &l->data_file, (const char *const *)targets, say_staging, l, e);
+    enum rc rc = stage_file(l, &l->data_file, (const char *const *)targets, e);
     for (size_t i = 0; i < l->hosts.count; i++)
         free(targets[i]);
     free(targets);
@@ -208,7 +225,7 @@ static enum rc stage_all(struct launch *l, struct err *e)
     for (size_t i = 0; i < l->hosts.count; i++)
         targets[i] = l->info.nodes[i].engine;
     say(l, true, "staging the engine");
-    enum rc rc = stage_run(fan_of(l), &l->engine_file, targets, say_staging, l, e);
+    enum rc rc = stage_file(l, &l->engine_file, targets, e);
     free(targets);
     if (!rc)
         rc = try_engine(l, e);
@@ -493,10 +510,12 @@ static enum rc go(struct launch *l, struct err *e)
         rc = stage_all(l, e);
     if (!rc)
         rc = check_network(l, e);
+    if (!rc) /* from here on the run has folders on the nodes: what finds them is on disk before */
+        rc = write_folder(l, e);
     if (!rc)
         rc = write_specs(l, e);
-    if (!rc) /* from here on something may run: what finds it again is on disk before */
-        rc = write_folder(l, e);
+    if (!rc)
+        rc = run_dir_save(&l->info, e);
     if (rc)
         return rc;
     rc = start_agents(l, e);
@@ -511,6 +530,8 @@ enum rc launch_run(struct launch *l, struct err *e)
 {
     enum rc rc = l->is_resume ? RC_OK : run_dir_create(&l->info, clock_wall_s(), e);
     str_copy(l->spec.id, sizeof(l->spec.id), l->info.id);
+    if (!rc && !l->is_resume)
+        rc = run_dir_hold(&l->info, true, &l->hold_fd, e);
     if (!rc && !l->is_resume)
         rc = write_folder(l, e);
     if (rc)
@@ -533,5 +554,7 @@ enum rc launch_run(struct launch *l, struct err *e)
     if (!(l->info.launched_wall_s > 0))
         l->info.launched_wall_s = l->info.attempt_wall_s;
     say(l, true, "running");
-    return run_dir_save(&l->info, e);
+    rc = run_dir_save(&l->info, e);
+    launch_let_go(l);
+    return rc;
 }

@@ -2,9 +2,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -225,7 +227,27 @@ enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e)
         rc = run_dir_save(r, e);
     if (!rc)
         set_latest(r);
+    else
+        dir_remove(r->path, NULL);
     return rc;
+}
+
+enum rc run_dir_hold(const struct run_info *r, bool is_alone, int *fd, struct err *e)
+{
+    char *path = run_dir_file(r, ".lock");
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    free(path);
+    if (*fd < 0 || flock(*fd, (is_alone ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0 ||
+        errno != EWOULDBLOCK)
+        return RC_OK;
+    close(*fd);
+    *fd = -1;
+    return err_set(e, RC_INVALID,
+        is_alone
+            ? "run %s is just being started, stopped or removed by another berth"
+            : "run %s is just being started by another berth; press Ctrl-C there, or try again "
+              "when it runs",
+        r->id);
 }
 
 /* --- reading --- */
@@ -317,6 +339,16 @@ static int newest_first(const void *a, const void *b)
     return strcmp(*(char *const *)b, *(char *const *)a);
 }
 
+/* A launch may have been killed between making the folder and its first file. */
+static bool is_run_folder(const char *runs, const char *id)
+{
+    char *dir = path_join(runs, id), *path = path_join(dir, RUN_USER_RUN);
+    bool is_one = file_exists(path);
+    free(path);
+    free(dir);
+    return is_one;
+}
+
 enum rc run_dir_list(char ***ids, size_t *count, struct err *e)
 {
     char *runs = run_user_runs();
@@ -329,7 +361,7 @@ enum rc run_dir_list(char ***ids, size_t *count, struct err *e)
     *ids = NULL;
     *count = 0;
     while (dir && (entry = readdir(dir))) {
-        if (!run_id_is_valid(entry->d_name))
+        if (!run_id_is_valid(entry->d_name) || !is_run_folder(runs, entry->d_name))
             continue;
         BASE_GROW(*ids, cap, *count + 1);
         (*ids)[(*count)++] = base_strdup(entry->d_name);

@@ -74,6 +74,11 @@ enum rc run_dir_open(struct run_info *out, const char *name, struct err *e);
  * folder yet is no run. */
 enum rc run_dir_list(char ***ids, size_t *count, struct err *e);
 void run_dir_list_free(char **ids, size_t count);
+/* Who starts the run holds it alone until it runs; who ends or removes it meanwhile would not see
+ * what is about to be started, so they may only share it among themselves. RC_INVALID when it is
+ * held otherwise. *fd keeps it until closed (however the process ends); -1 where nothing can be
+ * locked, which is no error. */
+enum rc run_dir_hold(const struct run_info *r, bool is_alone, int *fd, struct err *e);
 /* Path of a file in the run's folder; the caller frees it. */
 char *run_dir_file(const struct run_info *r, const char *name);
 

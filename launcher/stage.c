@@ -9,14 +9,16 @@
 #include "launcher/fan.h"
 #include "launcher/script.h"
 
-enum { CHECK_TIMEOUT_S = 600 };
+enum { CHECK_TIMEOUT_S = 600, UNDO_TIMEOUT_S = 30, ABANDONED_MIN = 5 };
 
-/* Prints the SHA-256 of "$1" as 64 digits. */
+/* Prints the SHA-256 of "$1" as 64 digits. Told a name with a backslash or a newline in it,
+ * sha256sum would put a backslash in front of them; so it is told none. */
 static const char HASH_FUNCTION[] =
     "hash() {\n"
-    "  if command -v sha256sum >/dev/null 2>&1; then sha256sum \"$1\" </dev/null | cut -c1-64\n"
-    "  elif command -v shasum >/dev/null 2>&1; then shasum -a 256 \"$1\" </dev/null | cut -c1-64\n"
-    "  else openssl dgst -sha256 -r \"$1\" </dev/null | cut -c1-64; fi\n"
+    "  [ -f \"$1\" ] || return\n"
+    "  if command -v sha256sum >/dev/null 2>&1; then sha256sum <\"$1\" | cut -c1-64\n"
+    "  elif command -v shasum >/dev/null 2>&1; then shasum -a 256 <\"$1\" | cut -c1-64\n"
+    "  else openssl dgst -sha256 -r <\"$1\" | cut -c1-64; fi\n"
     "}\n";
 
 enum rc stage_find_engine(char **out, struct err *e)
@@ -44,11 +46,29 @@ enum rc stage_find_engine(char **out, struct err *e)
 
 enum rc stage_file_init(struct stage_file *f, const char *local, unsigned mode, struct err *e)
 {
+    unsigned char bytes[6];
     *f = (struct stage_file){.local = local, .bytes = file_size(local), .mode = mode};
     if (f->bytes < 0)
         return err_set(e, RC_INVALID, "cannot open '%s'", local);
+    if (!file_is_regular(local)) /* a device or a pipe may have no end */
+        return err_set(e, RC_INVALID, "'%s' is not a plain file", local);
+    enum rc rc = hash_random(bytes, sizeof(bytes), e);
+    if (rc)
+        return rc;
+    hash_hex(bytes, sizeof(bytes), f->nonce);
     return err_input(e, hash_sha256_file(local, f->sha256, e));
 }
+
+/* Where the file arrives on host i, beside its target: names may be as long as a file system takes,
+ * so nothing can be added to them. The caller frees it. */
+static char *temp_of(const struct stage_file *f, const char *target, size_t i)
+{
+    const char *slash = strrchr(target, '/');
+    return base_printf("%.*s/.%s-%zu", (int)(slash - target), target, f->nonce, i);
+}
+
+/* matches the nonce in the name of a file that is on its way */
+#define HEX4 "[0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
 
 struct staging {
     struct fan *fan;
@@ -61,8 +81,9 @@ struct staging {
     struct stage_progress progress;
 };
 
-/* Which hosts lack the file? Makes the folder on those. */
-static enum rc look(struct staging *s, const char *nonce, struct err *e)
+/* Which hosts lack the file? Makes the folder on those. What nobody has written to for minutes was
+ * left by a launch that was killed. */
+static enum rc look(struct staging *s, struct err *e)
 {
     struct script *scripts = scripts_new(s->fan->count);
     for (size_t i = 0; i < s->fan->count; i++) {
@@ -74,8 +95,13 @@ static enum rc look(struct staging *s, const char *nonce, struct err *e)
             "umask 077\n"
             "if [ -f \"$target\" ] && [ \"$(hash \"$target\")\" = \"$want\" ]; then\n"
             "  chmod %o \"$target\"; echo have=yes\n"
-            "else mkdir -p \"${target%%/*}\"; fi\n",
-            s->file->mode);
+            "else mkdir -p \"${target%%/*}\"; fi\n"
+            "status=$?\n"
+            "for left in \"${target%%/*}\"/." HEX4 HEX4 HEX4 "-*; do\n"
+            "  [ -f \"$left\" ] && find \"$left\" -mmin +%d -exec rm -f {} \\; 2>/dev/null\n"
+            "done\n"
+            "exit $status\n",
+            s->file->mode, ABANDONED_MIN);
     }
     enum rc rc = scripts_run(s->fan, "looking for staged files", scripts, CHECK_TIMEOUT_S, e);
     for (size_t i = 0; !rc && i < s->fan->count; i++) {
@@ -86,7 +112,7 @@ static enum rc look(struct staging *s, const char *nonce, struct err *e)
             rc = err_set(e, RC_NODE, "host '%s': cannot make the folder for '%s'",
                 s->fan->v[i].label, s->targets[i]);
         if (!have) {
-            s->temps[i] = base_printf("%s.%.12s-%zu", s->targets[i], nonce, i);
+            s->temps[i] = temp_of(s->file, s->targets[i], i);
             s->progress.total_bytes += s->file->bytes;
         }
         free(have);
@@ -148,15 +174,9 @@ enum rc stage_run(struct fan *fan, const struct stage_file *f, const char *const
     void (*tick)(void *ctx, const struct stage_progress *p), void *ctx, struct err *e)
 {
     struct staging s = {.fan = fan, .file = f, .targets = targets, .tick = tick, .ctx = ctx};
-    unsigned char bytes[6];
-    char nonce[13];
-    enum rc rc = hash_random(bytes, sizeof(bytes), e);
-    if (rc)
-        return rc;
-    hash_hex(bytes, sizeof(bytes), nonce);
     s.temps = base_calloc(fan->count, sizeof(*s.temps));
     s.puts = base_calloc(fan->count, sizeof(*s.puts));
-    rc = look(&s, nonce, e);
+    enum rc rc = look(&s, e);
     if (!rc && s.progress.total_bytes) {
         rc = fan_run(fan, "sending files", step_put, &s, 0, e);
         struct err ignored = ERR_INIT;
@@ -168,4 +188,18 @@ enum rc stage_run(struct fan *fan, const struct stage_file *f, const char *const
     free(s.temps);
     free(s.puts);
     return rc;
+}
+
+void stage_undo(struct fan *fan, const struct stage_file *f, const char *const *targets)
+{
+    struct script *scripts = scripts_new(fan->count);
+    struct err ignored = ERR_INIT;
+    for (size_t i = 0; i < fan->count; i++) {
+        char *temp = temp_of(f, targets[i], i);
+        script_set(&scripts[i].text, "temp", temp);
+        str_add(&scripts[i].text, "rm -f \"$temp\"\n");
+        free(temp);
+    }
+    scripts_run(fan, "removing what was half sent", scripts, UNDO_TIMEOUT_S, &ignored);
+    scripts_free(scripts, fan->count);
 }

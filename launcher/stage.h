@@ -17,6 +17,7 @@ struct stage_file {
     char sha256[SHA256_HEX];
     int64_t bytes;
     unsigned mode;
+    char nonce[13]; /* in the names under which it arrives */
 };
 
 struct stage_progress {
@@ -34,5 +35,9 @@ enum rc stage_file_init(struct stage_file *f, const char *local, unsigned mode, 
  * now and then while bytes move. */
 enum rc stage_run(struct fan *fan, const struct stage_file *f, const char *const *targets,
     void (*tick)(void *ctx, const struct stage_progress *p), void *ctx, struct err *e);
+
+/* Take away what stage_run left half sent when it was interrupted; connections must be there again.
+ * What a killed program left goes with the next stage_run of the same file, minutes later. */
+void stage_undo(struct fan *fan, const struct stage_file *f, const char *const *targets);
 
 #endif

@@ -86,8 +86,50 @@ a_killed_launcher_changes_nothing() {
     nothing_left
 }
 
+half_sent() { ls "$sshd_dir"/?/home/berth/data/*/.*-[01]; }
+
+ctrl_c_while_staging_takes_back_what_was_half_sent() {
+    truncate -s 200M "$tmp/big.txt"
+    env --default-signal=INT "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/big.txt" --rank-program "$top/tests/lib/fake_rank" >"$tmp/launch.out" 2>&1 &
+    launcher=$!
+    until_true 20 half_sent
+    kill -INT $launcher
+    status=0
+    wait $launcher || status=$?
+    rm "$tmp/big.txt"
+    [ $status = 130 ]
+    fails half_sent
+    nothing_left
+}
+
+a_launcher_killed_before_the_start_leaves_agents_that_stop_at_once() {
+    launch_fake FAKE_STEPS=1
+    exits 0 "$berth" wait "$run"
+    # as it was between the start of the agents and the word that starts their ranks
+    for k in "a 0" "b 1"; do
+        rm "$(node_dir $k)/state.json"
+        "$engine" agent --dir "$(node_dir $k)"
+    done
+    jq '.state = "staging"' "$BERTH_HOME/state/runs/$run/run.json" >"$tmp/run.json"
+    cp "$tmp/run.json" "$BERTH_HOME/state/runs/$run/run.json"
+    exits 0 timeout 20 "$berth" stop "$run" -y
+    exits 12 "$berth" status "$run" --exit-code
+    nothing_left
+}
+
+a_launcher_killed_while_it_writes_the_specs_can_be_cleaned_up() {
+    launch_fake FAKE_STEPS=1
+    exits 0 "$berth" wait "$run"
+    # as it was before the first word on one node, in the middle of it on the other
+    find "$(node_dir a 0)" "$(node_dir b 1)" -mindepth 1 -delete
+    echo half >"$(node_dir b 1)/spec.json.new"
+    exits 0 "$berth" clean "$run" -y
+    [ ! -e "$sshd_dir/a/home/berth/runs/$run" ] && [ ! -e "$sshd_dir/b/home/berth/runs/$run" ]
+}
+
 a_launcher_killed_while_staging_leaves_nothing() {
-    head -c 100000000 /dev/zero >"$tmp/big.txt"
+    truncate -s 100M "$tmp/big.txt"
     rm -f "$tmp/launch.out" # what an earlier test left there must not be taken for an answer
     "$berth" launch "$tmp/plan2.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/big.txt" --rank-program "$top/tests/lib/fake_rank" >"$tmp/launch.out" 2>&1 &
@@ -116,6 +158,44 @@ a_resume_that_fails_early_hides_nothing() {
     until_true 10 grep -q "resumes from step" "$(node_dir b 1)/rank-1.log"
     exits 0 "$berth" stop "$run" -y
     nothing_left
+}
+
+one_berth_at_a_time_starts_or_ends_a_run() {
+    local again=("$berth" resume --rank-program "$top/tests/lib/fake_rank" -d) first status=0
+    begin
+    exits 0 "$berth" stop "$run" -y
+    # of two at once the one goes on undisturbed
+    "${again[@]}" "$run" >"$tmp/first.out" 2>&1 &
+    first=$!
+    "${again[@]}" "$run" >"$tmp/second.out" 2>&1 || status=$?
+    wait $first || status=$((status + $?))
+    [ $status = 2 ]
+    exits 11 "$berth" status "$run" --exit-code
+    # as long as somebody starts it nobody is told that it ended
+    exec 8>>"$BERTH_HOME/state/runs/$run/.lock"
+    flock 8
+    exits 2 "$berth" stop "$run" -y -q
+    says "just being started" "$tmp/err"
+    one_sentence
+    exits 2 "$berth" clean "$run" -y
+    exec 8>&-
+    # two that end it do not disturb each other
+    "$berth" stop "$run" -y >"$tmp/first.out" 2>&1 &
+    first=$!
+    exits 0 "$berth" stop "$run" -y
+    wait $first
+    nothing_left
+}
+
+a_run_folder_without_a_run_is_none() {
+    begin
+    exits 0 "$berth" stop "$run" -y
+    mkdir "$BERTH_HOME/state/runs/29991231-235959-aaaa"
+    exits 12 "$berth" status --exit-code
+    echo '{' >"$BERTH_HOME/state/runs/29991231-235959-aaaa/run.json"
+    exits 2 "$berth" clean latest -y
+    says "run.json" "$tmp/err"
+    rm -r "$BERTH_HOME/state/runs/29991231-235959-aaaa"
 }
 
 servers_that_restart_do_not_matter() {
@@ -264,8 +344,11 @@ a_full_disk_on_a_node_is_one_sentence() {
 e2e a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_last_line \
     consequences_are_not_taken_for_the_cause a_killed_agent_is_a_lost_host \
     a_killed_coordinator_ends_the_run_everywhere a_stopped_rank_does_not_stop_the_end \
-    a_killed_launcher_changes_nothing a_launcher_killed_while_staging_leaves_nothing \
-    a_resume_that_fails_early_hides_nothing servers_that_restart_do_not_matter \
+    a_killed_launcher_changes_nothing ctrl_c_while_staging_takes_back_what_was_half_sent \
+    a_launcher_killed_before_the_start_leaves_agents_that_stop_at_once \
+    a_launcher_killed_while_it_writes_the_specs_can_be_cleaned_up a_launcher_killed_while_staging_leaves_nothing \
+    a_resume_that_fails_early_hides_nothing one_berth_at_a_time_starts_or_ends_a_run \
+    a_run_folder_without_a_run_is_none servers_that_restart_do_not_matter \
     an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
     ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
     the_end_is_told_on_a_full_disk a_dead_agent_s_last_failure_is_the_cause \

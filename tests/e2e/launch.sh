@@ -74,8 +74,12 @@ the_second_launch_sends_nothing_again() {
     engine=$(echo "$sshd_dir"/a/home/berth/engine/*/berth-engine)
     touch -d '2020-01-01' "$engine"
     exits 0 "$berth" wait "$run"
+    # one killed launch long ago, one that is still sending
+    touch -d '10 minutes ago' "${engine%/*}/.0123456789ab-0"
+    touch "${engine%/*}/.0123456789cd-0"
     launch_fake FAKE_STEPS=2
     [ "$(date -r "$engine" +%Y)" = 2020 ]
+    [ ! -e "${engine%/*}/.0123456789ab-0" ] && [ -e "${engine%/*}/.0123456789cd-0" ]
     exits 0 "$berth" wait "$run"
     # what was damaged there is sent anew
     echo damage >>"$engine"
@@ -169,6 +173,23 @@ work_folders_may_have_spaces_and_quotes() {
     exits 0 "$berth" clean "127.0.0.1:$(cat "$sshd_dir/a/port")" "${sshd_connect[@]}" \
         --remote-dir "$odd" -y
     [ ! -e "$odd" ]
+}
+
+data_may_have_any_name_but_must_have_an_end() {
+    local name long
+    long=$(printf 'x%.0s' $(seq 255))
+    for name in 'back\slash' $'two\nlines' "$long" '$(touch no)'; do
+        { echo "$name" && cat "$tmp/data.txt"; } >"$tmp/$name" # else they are the same content, there already
+        exits 0 "$berth" launch "$tmp/plan1.json" --hosts "127.0.0.1:$(cat "$sshd_dir/a/port")" \
+            "${sshd_connect[@]}" --remote-dir "$sshd_dir/a/home/berth" --data "local:$tmp/$name" \
+            --data-kind bytes --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
+        rm "$tmp/$name"
+    done
+    mkfifo "$tmp/pipe"
+    for name in /dev/zero "$tmp/pipe" "$tmp"; do
+        exits 2 timeout 5 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" --data "local:$name" -n
+        says "is not a plain file" "$tmp/err"
+    done
 }
 
 dry_run_says_all_and_does_nothing() {
@@ -393,7 +414,8 @@ e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with
     survives_its_launcher_and_can_be_attached stop_saves_ends_and_proves_it \
     what_ignores_stop_is_killed resumes_where_it_stopped_with_another_number_of_nodes \
     a_deleted_folder_between_stop_and_resume_is_named environment_arrives_byte_by_byte \
-    work_folders_may_have_spaces_and_quotes dry_run_says_all_and_does_nothing money_is_asked_for \
+    work_folders_may_have_spaces_and_quotes data_may_have_any_name_but_must_have_an_end \
+    dry_run_says_all_and_does_nothing money_is_asked_for \
     what_a_run_costs_goes_on_with_its_attempts hours_go_on_with_the_attempts_of_a_run owned_nodes_cost_nothing_which_is_a_number \
     a_resumed_run_stays_the_same_training \
     fetch_takes_what_is_whole_from_whoever_has_it runs_do_not_mix_in_a_shared_store \
