@@ -107,6 +107,8 @@ static enum rc clean_all(
     struct hosts hosts;
     struct session *s = NULL;
     enum rc rc = hosts_load(&hosts, args_operand(args, 0), e);
+    if (!rc)
+        rc = remote_dir_check(args, e);
     if (!rc && args_flag(args, "dry-run")) {
         dry_run_of_hosts(out, &hosts, args_text(args, "remote-dir"));
         hosts_release(&hosts);

@@ -63,6 +63,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     connect_from_args(&connect, &ask, args, out);
     enum rc rc = hosts_load(&hosts, args_operand(args, 0), e);
     if (!rc)
+        rc = remote_dir_check(args, e);
+    if (!rc)
         rc = session_open(&s, &hosts, &connect, true, e);
     if (!rc)
         rc = check(s, &hosts, args, out, e);

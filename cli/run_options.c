@@ -208,6 +208,12 @@ static void say(void *ctx, const char *line, bool is_change)
         out_progress(s->out, "%s", line);
 }
 
+enum rc remote_dir_check(const struct args *args, struct err *e)
+{
+    const char *dir = args_text(args, "remote-dir");
+    return dir && hosts_check_dir(dir, e) ? err_in(e, "--remote-dir") : RC_OK;
+}
+
 static enum rc check_start(const struct args *args, struct start_args *s, struct err *e)
 {
     const char *since = args_text(args, "rented-since");
@@ -217,6 +223,8 @@ static enum rc check_start(const struct args *args, struct start_args *s, struct
         return err_set(e, RC_USAGE, "--keep must be at least 1");
     if (args_num(args, "lost-after", 15) < 1)
         return err_set(e, RC_USAGE, "--lost-after must be at least 1s");
+    if (args_num(args, "collective-timeout", 60) < 0.1)
+        return err_set(e, RC_USAGE, "--collective-timeout must be at least 100ms");
     if (since) {
         s->options.rented_since_wall_s = clock_parse_rfc3339(since);
         if (s->options.rented_since_wall_s <= 0)
@@ -225,7 +233,7 @@ static enum rc check_start(const struct args *args, struct start_args *s, struct
         if (s->options.rented_since_wall_s > clock_wall_s())
             return err_set(e, RC_USAGE, "--rented-since '%s' lies in the future", since);
     }
-    return RC_OK;
+    return remote_dir_check(args, e);
 }
 
 enum rc start_from_args(

@@ -63,4 +63,7 @@ void run_status_text(struct out *out, const struct run_info *r);
 /* "finished in 3.2 h, step 500 of 500, loss 2.91" */
 void run_summary(struct out *out, const struct run_info *r);
 
+/* Is --remote-dir, where given, a work folder? */
+enum rc remote_dir_check(const struct args *args, struct err *e);
+
 #endif

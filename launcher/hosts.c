@@ -94,6 +94,16 @@ static bool is_plain_word(const char *s)
     return true;
 }
 
+enum rc hosts_check_dir(const char *dir, struct err *e)
+{
+    if (dir[0] != '/' && !str_starts(dir, "~/"))
+        return err_set(e, RC_USAGE, "folder '%s' must start with / or ~/", dir);
+    for (const char *p = dir; *p; p++) /* a line end would cut it in two where lines are read */
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            return err_set(e, RC_USAGE, "folder '%s' holds a control character", dir);
+    return RC_OK;
+}
+
 static enum rc check_fields(const struct host *h, struct err *e)
 {
     if (h->user && !is_plain_word(h->user))
@@ -104,9 +114,7 @@ static enum rc check_fields(const struct host *h, struct err *e)
         return err_set(e, RC_USAGE, "'%s' is not a host name", h->connect);
     if (h->address && !is_plain_word(h->address))
         return err_set(e, RC_USAGE, "'%s' is not an address", h->address);
-    if (h->dir && h->dir[0] != '/' && !str_starts(h->dir, "~/"))
-        return err_set(e, RC_USAGE, "folder '%s' must start with / or ~/", h->dir);
-    return RC_OK;
+    return h->dir ? hosts_check_dir(h->dir, e) : RC_OK;
 }
 
 static enum rc parse_port(const char *text, int *out, struct err *e)
@@ -368,7 +376,12 @@ struct json *hosts_to_json(const struct hosts *hosts)
 enum rc hosts_parse(
     struct hosts *out, const char *text, size_t len, const char *source, struct err *e)
 {
+    static const char bom[] = "\xef\xbb\xbf"; /* as some editors begin a file */
     *out = (struct hosts){0};
+    if (len >= 3 && memcmp(text, bom, 3) == 0) {
+        text += 3;
+        len -= 3;
+    }
     size_t start = 0;
     while (start < len && isspace((unsigned char)text[start]))
         start++;

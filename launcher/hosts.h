@@ -61,4 +61,7 @@ char *host_label(const struct host *h);
 struct json *hosts_to_json(const struct hosts *h);
 enum rc hosts_from_json(struct hosts *out, const struct json *v, const char *source, struct err *e);
 
+/* Is dir a work folder on a node as --remote-dir and dir= may say it? */
+enum rc hosts_check_dir(const char *dir, struct err *e);
+
 #endif

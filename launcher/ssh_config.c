@@ -107,6 +107,12 @@ static char *question(const struct host *h, const char *config_path)
     return str_steal(&s);
 }
 
+static enum rc not_accepted(const char *host, const char *said, struct err *e)
+{
+    return err_set(e, RC_USAGE, "ssh does not accept its configuration for host '%s': %.*s", host,
+        (int)strcspn(said, "\r\n"), said);
+}
+
 enum rc ssh_settings_ask(struct ssh_settings *out, const struct hosts *hosts,
     const char *config_path, int interrupt_fd, struct err *e)
 {
@@ -131,8 +137,7 @@ enum rc ssh_settings_ask(struct ssh_settings *out, const struct hosts *hosts,
         if (exec[i].status == 0)
             ssh_settings_parse(&out[i], str_text(&exec[i].out));
         else if (exec[i].status == 255)
-            rc = err_set(e, RC_USAGE, "ssh does not accept its configuration for host '%s': %.300s",
-                fan.v[i].label, str_text(&exec[i].err));
+            rc = not_accepted(fan.v[i].label, str_text(&exec[i].err), e);
     }
     for (size_t i = 0; i < hosts->count; i++)
         exec_release(&exec[i]);

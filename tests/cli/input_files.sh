@@ -51,9 +51,19 @@ runs_that_cannot_be_listed_are_not_no_runs() {
     rm "$BERTH_HOME/state/runs"
 }
 
+a_work_folder_is_the_same_on_every_host_or_bad_input() {
+    local dir
+    for dir in rel '~nobody/x' $'/x\ny'; do
+        exits 2 "$berth" doctor 127.0.0.1:1 --ssh-config none --remote-dir "$dir"
+        one_sentence
+        exits 2 "$berth" clean 127.0.0.1:1 --ssh-config none -y --remote-dir "$dir"
+    done
+}
+
 t an_absent_file_is_bad_input an_absent_file_is_bad_input
 t a_folder_is_bad_input a_folder_is_bad_input
 t an_unreadable_settings_file_is_bad_input an_unreadable_settings_file_is_bad_input
 t a_run_that_does_not_exist_is_not_an_input_file a_run_that_does_not_exist_is_not_an_input_file
 t runs_that_cannot_be_listed_are_not_no_runs runs_that_cannot_be_listed_are_not_no_runs
+t a_work_folder_is_the_same_on_every_host_or_bad_input a_work_folder_is_the_same_on_every_host_or_bad_input
 tap_done

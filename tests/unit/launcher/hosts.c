@@ -51,6 +51,18 @@ static void reads_plain_lists(void **state)
     hosts_release(&h);
 }
 
+static void a_byte_order_mark_is_no_part_of_a_name(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct hosts h;
+    assert_int_equal(parse(&h, "\xef\xbb\xbfnode1\n", &e), RC_OK);
+    assert_string_equal(h.v[0].name, "node1");
+    hosts_release(&h);
+    assert_int_equal(parse(&h, "\xef\xbb\xbf{\"hosts\":[{\"host\":\"a\"}]}", &e), RC_OK);
+    hosts_release(&h);
+}
+
 static void reads_json_with_ranges_and_exclusions(void **state)
 {
     (void)state;
@@ -113,6 +125,7 @@ static void bad_lists_get_one_sentence_with_the_line(void **state)
         {"a:99999\n", "'99999' is not a port", RC_USAGE},
         {"a colour=red\n", "key 'colour' is unknown", RC_USAGE},
         {"a dir=relative\n", "must start with /", RC_USAGE},
+        {"{\"hosts\":[{\"host\":\"a\",\"dir\":\"/x\\ny\"}]}", "control character", RC_USAGE},
         {"node[1-\n", "'[' without ']'", RC_USAGE},
         {"node1]\n", "']' without '['", RC_USAGE},
         {"node[3-1]\n", "runs backwards", RC_USAGE},
@@ -155,6 +168,7 @@ int test_hosts(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_plain_lists),
+        cmocka_unit_test(a_byte_order_mark_is_no_part_of_a_name),
         cmocka_unit_test(reads_json_with_ranges_and_exclusions),
         cmocka_unit_test(the_list_survives_the_run_folder),
         cmocka_unit_test(bad_lists_get_one_sentence_with_the_line),
