@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "planner/layout.h"
 #include "planner/split.h"
+#include "planner/timeline.h"
 
 /* fp32 master, first and second moment: what a checkpoint holds of a parameter. */
 enum { CHECKPOINT_BYTES_PER_PARAM = 12 };
@@ -221,11 +222,14 @@ static void continue_simulation(
         out->work_s[i] = continue_num(a->work_s[i], b->work_s[i], t);
 }
 
-/* The schedule of the model, or of the model with two small numbers of blocks. */
+/* What no machine changes, and timelines of the model, or of the model with two small numbers of
+ * blocks. */
 struct prepared {
     struct model model;
     struct strategy strategy;
-    struct schedule *few, *more; /* more: NULL when few is the whole model */
+    struct estimate memory; /* the fields of fill_memory */
+    struct prices prices;
+    struct timeline *few, *more; /* more: NULL when few is the whole model */
     double t;                    /* where the whole model lies on the line through both */
 };
 
@@ -254,20 +258,65 @@ static bool is_worth_cutting(const struct model *m, const struct strategy *s)
     return m->layers > s->parallel.pipeline * (few_layers(s) + 2);
 }
 
+static void continue_memory(
+    struct prepared *p, const struct schedule *few_blocks, const struct schedule *more_blocks)
+{
+    struct estimate *x = &p->memory;
+    struct layout_peak few[MEMORY_COUNT], more[MEMORY_COUNT];
+    int64_t live[MEMORY_COUNT], gap[MEMORY_COUNT];
+    for (int i = 0; i < MEMORY_COUNT; i++) {
+        few[i] = layout_peak(few_blocks, (enum memory)i);
+        more[i] = layout_peak(more_blocks, (enum memory)i);
+        live[i] = continue_int(few[i].live_bytes, more[i].live_bytes, p->t);
+        gap[i] = larger_gap(few[i], more[i]);
+    }
+    for (int i = 0; i < PART_COUNT; i++)
+        x->part_bytes[i] =
+            continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
+    x->packing_bytes = gap[MEMORY_DEVICE];
+    x->peak_bytes = live[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
+    x->host_slab_bytes = (live[MEMORY_HOST] + gap[MEMORY_HOST]) * p->strategy.ranks_per_node;
+}
+
+static enum rc prepare_whole(struct prepared *p, struct err *e)
+{
+    struct schedule *whole = NULL;
+    enum rc rc = schedule_make(&whole, &p->model, &p->strategy, e);
+    if (rc)
+        return rc;
+    fill_memory(&p->memory, whole);
+    p->few = timeline_new(whole, &p->prices, true);
+    schedule_free(whole);
+    return RC_OK;
+}
+
+static enum rc prepare_cut(struct prepared *p, struct err *e)
+{
+    const struct strategy *s = &p->strategy;
+    struct model few = with_layers(&p->model, s, few_layers(s));
+    struct model more = with_layers(&p->model, s, few_layers(s) + 2);
+    struct schedule *few_blocks = NULL, *more_blocks = NULL;
+    enum rc rc = schedule_make(&few_blocks, &few, s, e);
+    if (!rc)
+        rc = schedule_make(&more_blocks, &more, s, e);
+    if (!rc) {
+        p->t = line_position(&p->model, s);
+        continue_memory(p, few_blocks, more_blocks);
+        p->few = timeline_new(few_blocks, &p->prices, true);
+        p->more = timeline_new(more_blocks, &p->prices, true);
+    }
+    schedule_free(few_blocks);
+    schedule_free(more_blocks);
+    return rc;
+}
+
 enum rc prepared_make(
     struct prepared **out, const struct model *m, const struct strategy *s, struct err *e)
 {
     struct prepared *p = base_calloc(1, sizeof *p);
     p->model = *m;
     p->strategy = *s;
-    bool is_cut = is_worth_cutting(m, s);
-    struct model few = is_cut ? with_layers(m, s, few_layers(s)) : *m;
-    enum rc rc = schedule_make(&p->few, &few, s, e);
-    if (!rc && is_cut) {
-        struct model more = with_layers(m, s, few_layers(s) + 2);
-        p->t = line_position(m, s);
-        rc = schedule_make(&p->more, &more, s, e);
-    }
+    enum rc rc = is_worth_cutting(m, s) ? prepare_cut(p, e) : prepare_whole(p, e);
     if (rc) {
         prepared_free(p);
         return rc;
@@ -280,41 +329,29 @@ void prepared_free(struct prepared *p)
 {
     if (!p)
         return;
-    schedule_free(p->few);
-    schedule_free(p->more);
+    timeline_free(p->few);
+    timeline_free(p->more);
+    prices_release(&p->prices);
     free(p);
-}
-
-static void continue_memory(struct estimate *x, const struct prepared *p)
-{
-    struct layout_peak few[MEMORY_COUNT], more[MEMORY_COUNT];
-    int64_t live[MEMORY_COUNT], gap[MEMORY_COUNT];
-    for (int i = 0; i < MEMORY_COUNT; i++) {
-        few[i] = layout_peak(p->few, (enum memory)i);
-        more[i] = layout_peak(p->more, (enum memory)i);
-        live[i] = continue_int(few[i].live_bytes, more[i].live_bytes, p->t);
-        gap[i] = larger_gap(few[i], more[i]);
-    }
-    for (int i = 0; i < PART_COUNT; i++)
-        x->part_bytes[i] =
-            continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
-    x->packing_bytes = gap[MEMORY_DEVICE];
-    x->peak_bytes = live[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
-    x->host_slab_bytes = (live[MEMORY_HOST] + gap[MEMORY_HOST]) * p->strategy.ranks_per_node;
 }
 
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc)
 {
-    memset(out, 0, sizeof *out);
-    fill_memory(out, p->few);
-    simulate(&out->simulation, p->few, mc, NULL);
+    enum { SMALL = 256 };
+    double small[SMALL];
+    bool is_small = p->prices.n <= SMALL;
+    double *price = is_small ? small : base_alloc((size_t)p->prices.n * sizeof *price);
+    *out = p->memory;
+    prices_fill(price, &p->prices, mc);
+    simulate_timeline(&out->simulation, p->few, price, &p->prices, mc, NULL);
     if (p->more) {
         struct simulation few = out->simulation, more;
-        simulate(&more, p->more, mc, NULL);
-        continue_memory(out, p);
+        simulate_timeline(&more, p->more, price, &p->prices, mc, NULL);
         continue_simulation(&out->simulation, &few, &more, p->t);
     }
     fill_rest(out, &p->model, &p->strategy, mc);
+    if (!is_small)
+        free(price);
 }
 
 enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,

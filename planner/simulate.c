@@ -3,253 +3,135 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "planner/split.h"
+#include "planner/timeline.h"
 
-static const char *const WORK_NAMES[] = {
-#define X(name, word) word,
-    WORK_MAP(X)
-#undef X
-};
-
-const char *work_name(enum work w)
-{
-    return WORK_NAMES[w];
-}
-
-enum work op_work(enum op_kind kind)
-{
-    switch (kind) {
-    case OP_MATMUL:
-        return WORK_PRODUCTS;
-    case OP_ATTN_FWD:
-    case OP_ATTN_BWD:
-        return WORK_ATTENTION;
-    case OP_ALL_GATHER:
-    case OP_REDUCE_SCATTER:
-    case OP_ALL_REDUCE:
-    case OP_ALL_TO_ALL:
-    case OP_SCALARS:
-        return WORK_COLLECTIVES;
-    case OP_COPY_DOWN:
-    case OP_COPY_UP:
-        return WORK_COPIES;
-    case OP_ADAMW:
-    case OP_GRAD_NORM:
-        return WORK_OPTIMIZER;
-    default:
-        return WORK_ELEMENTWISE;
-    }
-}
-
-/* Ranks of a collective, and the share of it that takes the compute lane's time. */
-struct reach {
-    struct rank_group group;
-    double exposed;
-};
-
-static struct reach reach_of(const struct schedule *s, const struct machine *m, enum op_group group)
-{
-    const struct strategy *st = &s->strategy;
-    const struct parallel *p = &st->parallel;
-    switch (group) {
-    case GROUP_SHARD:
-        return (struct reach){machine_shard_group(st), 1};
-    case GROUP_REPLICA:
-        return (struct reach){machine_replica_group(st), 1};
-    case GROUP_TENSOR:
-        return (struct reach){machine_strided_group(&m->hw, p->tensor, 1), m->tensor_exposed};
-    case GROUP_CONTEXT:
-        return (struct reach){
-            machine_strided_group(&m->hw, p->context, p->tensor), m->context_exposed};
-    case GROUP_EXPERT:
-        return (struct reach){
-            machine_strided_group(&m->hw, p->expert, p->tensor), m->expert_exposed};
-    default:
-        return (struct reach){machine_world(st), 1};
-    }
-}
-
-static double collective_s(
-    const struct schedule *s, const struct machine *m, const struct op *op, enum collective kind)
-{
-    struct reach r = reach_of(s, m, (enum op_group)op->group);
-    return r.group.ranks > 1 ? r.exposed * machine_collective_s(m, kind, r.group, op->bytes) : 0;
-}
-
-/* The embedding and the head keep 16 bits where blocks use fewer; experts see few tokens each. */
-static double matmul_s(const struct schedule *s, const struct machine *m, const struct op *op)
-{
-    enum precision p = s->strategy.precision;
-    bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
-    if (p > PRECISION_FP16 && !is_block)
-        p = PRECISION_BF16;
-    double seconds = machine_matmul_s(m, p, op->dim[0], op->dim[1], op->dim[2]);
-    return is_block && s->model.expert_params > 0 ? seconds / m->moe_efficiency : seconds;
-}
-
-double simulate_op_s(const struct schedule *s, const struct machine *m, const struct op *op)
-{
-    switch ((enum op_kind)op->kind) {
-    case OP_MATMUL:
-        return matmul_s(s, m, op);
-    case OP_ATTN_FWD:
-    case OP_ATTN_BWD:
-        return machine_attention_s(m, s->strategy.precision, op->flops, op->kind == OP_ATTN_BWD);
-    case OP_ALL_GATHER:
-        return collective_s(s, m, op, COLLECTIVE_ALL_GATHER);
-    case OP_REDUCE_SCATTER:
-        return collective_s(s, m, op, COLLECTIVE_REDUCE_SCATTER);
-    case OP_ALL_TO_ALL:
-        return collective_s(s, m, op, COLLECTIVE_ALL_TO_ALL);
-    case OP_ALL_REDUCE:
-    case OP_SCALARS:
-        return collective_s(s, m, op, COLLECTIVE_ALL_REDUCE);
-    case OP_COPY_DOWN:
-    case OP_COPY_UP:
-        return machine_copy_s(m, op->bytes);
-    case OP_ADAMW:
-        if (op->lane == LANE_HOST)
-            return machine_host_adam_s(m, (double)op->dim[0]);
-        return machine_stream_s(m, op->bytes);
-    default:
-        return machine_stream_s(m, op->bytes);
-    }
-}
-
-/* --- one section --- */
-
+/* What a lane does now. */
 struct lane_state {
-    int32_t op;    /* running, -1: idle */
-    int32_t next;  /* list index from which the lane's next operation is searched */
-    int32_t last;  /* last finished, -1 */
+    const struct segment *next, *end; /* not started yet */
+    int32_t done;                     /* segments finished */
+    bool is_running, is_collective;
     double left_s; /* of the running one, as if alone */
-    double rate;
+    double slow;   /* it takes so many times as long beside the others */
 };
 
+/* Lanes that have anything to do in a section, the compute lane first if it has. */
 struct sim {
-    const struct schedule *s;
+    const struct timeline *t;
+    const double *run_s; /* by run, as if alone */
     const struct machine *m;
-    const struct section *sec;
-    struct lane_state lane[LANE_COUNT];
     double cores; /* of one rank, CPU only */
+    int n_lanes;
+    enum lane name[LANE_COUNT];
+    struct lane_state lane[LANE_COUNT];
     double now_s;
-    struct simulation *out;
+    double busy_s[LANE_COUNT], exposed_s[LANE_COUNT]; /* of the section, by name */
     struct op_span *spans;
 };
 
-static int32_t next_on_lane(const struct sim *x, int lane, int32_t from)
+static bool is_ready(const struct sim *x, const struct segment *seg)
 {
-    int32_t end = x->sec->first_op + x->sec->n_ops;
-    for (int32_t i = from; i < end; i++)
-        if (x->s->ops[i].lane == lane)
-            return i;
-    return end;
-}
-
-static bool is_ready(const struct sim *x, const struct op *op)
-{
-    for (int l = 0; l < LANE_COUNT; l++)
-        if (op->waits[l] > x->lane[l].last)
+    for (int k = 0; k < x->n_lanes; k++)
+        if (seg->waits[x->name[k]] > x->lane[k].done)
             return false;
     return true;
 }
 
 static void start_ready(struct sim *x)
 {
-    int32_t end = x->sec->first_op + x->sec->n_ops;
-    for (int l = 0; l < LANE_COUNT; l++) {
-        struct lane_state *st = &x->lane[l];
-        if (st->op >= 0 || st->next >= end || !is_ready(x, &x->s->ops[st->next]))
+    for (int k = 0; k < x->n_lanes; k++) {
+        struct lane_state *st = &x->lane[k];
+        if (st->is_running || st->next == st->end || !is_ready(x, st->next))
             continue;
-        st->op = st->next;
-        st->left_s = simulate_op_s(x->s, x->m, &x->s->ops[st->op]);
-        x->out->work_s[op_work((enum op_kind)x->s->ops[st->op].kind)] +=
-            st->left_s * (double)x->sec->repeat;
+        st->is_running = true;
+        st->is_collective = x->t->runs[st->next->run].is_collective;
+        st->left_s = x->run_s[st->next->run];
         if (x->spans)
-            x->spans[st->op].start_s = x->now_s;
-        st->next = next_on_lane(x, l, st->op + 1);
+            x->spans[st->next->op].start_s = x->now_s;
+        st->next++;
     }
 }
 
-static bool is_collective(const struct op *op)
-{
-    return op_work((enum op_kind)op->kind) == WORK_COLLECTIVES;
-}
-
-/* How fast each running operation progresses beside the others, 1 = as if alone. */
+/* How much slower each running operation progresses beside the others than alone. */
 static void set_rates(struct sim *x)
 {
-    int collectives = 0, others = 0;
-    bool has_compute = x->lane[LANE_COMPUTE].op >= 0;
-    for (int l = 0; l < LANE_COUNT; l++) {
-        if (x->lane[l].op < 0)
-            continue;
-        collectives += is_collective(&x->s->ops[x->lane[l].op]);
-        others += l != LANE_COMPUTE;
+    int collectives = 0, running = 0;
+    bool has_compute = x->name[0] == LANE_COMPUTE && x->lane[0].is_running;
+    for (int k = 0; k < x->n_lanes; k++) {
+        running += x->lane[k].is_running;
+        collectives += x->lane[k].is_running && x->lane[k].is_collective;
     }
     /* CPU: a lane beside the compute lane takes one core, products want them all */
-    double demand = (has_compute ? x->cores : 0) + others;
-    double share = x->m->is_shared && demand > x->cores ? x->cores / demand : 1;
-    for (int l = 0; l < LANE_COUNT; l++) {
-        struct lane_state *st = &x->lane[l];
-        if (st->op < 0)
-            continue;
-        st->rate = share;
-        if (is_collective(&x->s->ops[st->op]))
-            st->rate /= collectives;
-        else if (l == LANE_COMPUTE && collectives > 0)
-            st->rate /= x->m->overlap_slowdown;
+    double demand = (has_compute ? x->cores : 0) + running - has_compute;
+    double share = x->m->is_shared && demand > x->cores ? demand / x->cores : 1;
+    for (int k = 0; k < x->n_lanes; k++) {
+        struct lane_state *st = &x->lane[k];
+        st->slow = share;
+        if (st->is_collective)
+            st->slow *= collectives;
+        else if (x->name[k] == LANE_COMPUTE && collectives > 0)
+            st->slow *= x->m->overlap_slowdown;
     }
 }
 
 static void account(struct sim *x, double dt)
 {
+    bool has_compute = x->name[0] == LANE_COMPUTE && x->lane[0].is_running;
     int busy = 0;
-    double times = dt * (double)x->sec->repeat;
-    for (int l = 0; l < LANE_COUNT; l++)
-        busy += x->lane[l].op >= 0;
-    for (int l = 0; l < LANE_COUNT; l++) {
-        if (x->lane[l].op < 0)
+    for (int k = 0; k < x->n_lanes; k++) {
+        if (!x->lane[k].is_running)
             continue;
-        x->out->busy_s[l] += times;
-        if (x->lane[LANE_COMPUTE].op < 0)
-            x->out->exposed_s[l] += times / busy;
+        busy++;
+        x->busy_s[x->name[k]] += dt;
     }
+    for (int k = 0; k < x->n_lanes && !has_compute; k++)
+        if (x->lane[k].is_running)
+            x->exposed_s[x->name[k]] += dt / busy;
 }
 
 /* Let time pass until the first running operation ends; false when nothing runs. */
 static bool advance(struct sim *x)
 {
     double dt = INFINITY;
-    for (int l = 0; l < LANE_COUNT; l++)
-        if (x->lane[l].op >= 0 && x->lane[l].left_s / x->lane[l].rate < dt)
-            dt = x->lane[l].left_s / x->lane[l].rate;
+    for (int k = 0; k < x->n_lanes; k++)
+        if (x->lane[k].is_running)
+            dt = fmin(dt, x->lane[k].left_s * x->lane[k].slow);
     if (!isfinite(dt))
         return false;
     account(x, dt);
     x->now_s += dt;
-    for (int l = 0; l < LANE_COUNT; l++) {
-        struct lane_state *st = &x->lane[l];
-        if (st->op < 0)
+    for (int k = 0; k < x->n_lanes; k++) {
+        struct lane_state *st = &x->lane[k];
+        if (!st->is_running)
             continue;
-        double needed = st->left_s / st->rate;
-        st->left_s -= dt * st->rate;
-        if (needed > dt)
+        if (st->left_s * st->slow > dt) {
+            st->left_s -= dt / st->slow;
             continue;
+        }
         if (x->spans)
-            x->spans[st->op].end_s = x->now_s;
-        st->last = st->op;
-        st->op = -1;
+            x->spans[st->next[-1].op].end_s = x->now_s;
+        st->done++;
+        st->is_running = false;
     }
     return true;
 }
 
-static double run_section(struct sim *x)
+static double run_section(struct sim *x, const struct timeline_section *sec)
 {
     x->now_s = 0;
-    for (int l = 0; l < LANE_COUNT; l++)
-        x->lane[l] =
-            (struct lane_state){.op = -1, .last = -1, .next = next_on_lane(x, l, x->sec->first_op)};
+    x->n_lanes = 0;
+    memset(x->busy_s, 0, sizeof x->busy_s);
+    memset(x->exposed_s, 0, sizeof x->exposed_s);
+    for (int l = 0; l < LANE_COUNT; l++) {
+        const struct segment *first = &x->t->segments[sec->lane[l].first];
+        if (sec->lane[l].n == 0)
+            continue;
+        x->name[x->n_lanes] = (enum lane)l;
+        x->lane[x->n_lanes++] = (struct lane_state){.next = first, .end = first + sec->lane[l].n};
+    }
+    if (x->n_lanes == 0)
+        return 0;
     do {
         start_ready(x);
         set_rates(x);
@@ -257,21 +139,74 @@ static double run_section(struct sim *x)
     return x->now_s;
 }
 
+/* Seconds of every run, as if alone. */
+static void price_runs(double *run_s, const struct timeline *t, const double *price)
+{
+    for (int32_t i = 0; i < t->n_runs; i++) {
+        const int32_t *id = &t->ids[t->runs[i].first];
+        run_s[i] = 0;
+        for (int32_t k = 0; k < t->runs[i].n; k++)
+            run_s[i] += price[id[k]];
+    }
+}
+
+static double cores_of_rank(const struct hardware *hw)
+{
+    return hw->ranks_per_node > 0 && hw->vcpus > 0 ? (double)hw->vcpus / (double)hw->ranks_per_node
+                                                   : 1;
+}
+
+static void run_sections(struct simulation *out, struct sim *x)
+{
+    double busy_s[SCHEDULE_MAX_SECTIONS][LANE_COUNT], exposed_s[SCHEDULE_MAX_SECTIONS][LANE_COUNT];
+    for (int i = 0; i < x->t->n_sections; i++) {
+        const struct timeline_section *sec = &x->t->section[i];
+        int like = sec->same_as >= 0 ? sec->same_as : i;
+        if (like == i) {
+            out->section_s[i] = run_section(x, sec);
+            memcpy(busy_s[i], x->busy_s, sizeof busy_s[i]);
+            memcpy(exposed_s[i], x->exposed_s, sizeof exposed_s[i]);
+        }
+        double times = (double)sec->repeat;
+        out->section_s[i] = out->section_s[like];
+        out->step_s += out->section_s[i] * times;
+        for (int l = 0; l < LANE_COUNT; l++) {
+            out->busy_s[l] += busy_s[like][l] * times;
+            out->exposed_s[l] += exposed_s[like][l] * times;
+        }
+    }
+}
+
+void simulate_timeline(struct simulation *out, const struct timeline *t, const double *price,
+    const struct prices *prices, const struct machine *m, struct op_span *spans)
+{
+    enum { SMALL = 128 }; /* whole schedules that are not merged have more */
+    double small[SMALL];
+    double *run_s = t->n_runs <= SMALL ? small : base_alloc((size_t)t->n_runs * sizeof *run_s);
+    struct sim x = {.t = t, .run_s = run_s, .m = m, .spans = spans};
+    memset(out, 0, sizeof *out);
+    x.cores = cores_of_rank(&m->hw);
+    price_runs(run_s, t, price);
+    run_sections(out, &x);
+    for (int32_t i = 0; i < t->n_times; i++)
+        out->work_s[prices->keys[i].work] += t->times[i] * price[i];
+    out->step_s += split_bubble(&t->strategy) * out->section_s[0];
+    double doublings = log2((double)t->strategy.ranks / 8);
+    out->step_s += m->step_overhead_s;
+    out->step_s *= 1 + m->jitter_per_doubling * (doublings > 0 ? doublings : 0);
+    if (run_s != small)
+        free(run_s);
+}
+
 void simulate(struct simulation *out, const struct schedule *s, const struct machine *m,
     struct op_span *spans)
 {
-    memset(out, 0, sizeof(*out));
-    struct sim x = {.s = s, .m = m, .out = out, .spans = spans};
-    x.cores = m->hw.ranks_per_node > 0 && m->hw.vcpus > 0
-                  ? (double)m->hw.vcpus / (double)m->hw.ranks_per_node
-                  : 1;
-    for (int i = 0; i < s->n_sections; i++) {
-        x.sec = &s->section[i];
-        out->section_s[i] = run_section(&x);
-        out->step_s += out->section_s[i] * (double)x.sec->repeat;
-    }
-    out->step_s += split_bubble(&s->strategy) * out->section_s[0];
-    double doublings = log2((double)s->strategy.ranks / 8);
-    out->step_s += m->step_overhead_s;
-    out->step_s *= 1 + m->jitter_per_doubling * (doublings > 0 ? doublings : 0);
+    struct prices prices = {0};
+    struct timeline *t = timeline_new(s, &prices, spans == NULL);
+    double *price = base_alloc(((size_t)prices.n + 1) * sizeof *price);
+    prices_fill(price, &prices, m);
+    simulate_timeline(out, t, price, &prices, m, spans);
+    free(price);
+    timeline_free(t);
+    prices_release(&prices);
 }

@@ -5,28 +5,16 @@
  * done. Operations that run side by side share resources: collectives on different lanes share the
  * links, products slow down a little while a collective runs, and on a CPU all lanes of a rank
  * share its cores; each then progresses in proportion. Sections repeat exactly (lanes drain in
- * between), so a step is the sum of its sections. */
+ * between), so a step is the sum of its sections. What runs is segments of a timeline: operations
+ * between which no lane can start or stop. */
 #ifndef PLANNER_SIMULATE_H
 #define PLANNER_SIMULATE_H
 
+#include "planner/price.h"
 #include "planner/rates.h"
 #include "planner/schedule.h"
 
-/* What an operation's seconds count as in a report. */
-#define WORK_MAP(X)                                                                                \
-    X(WORK_PRODUCTS, "matrix_products")                                                            \
-    X(WORK_ATTENTION, "attention")                                                                 \
-    X(WORK_ELEMENTWISE, "elementwise")                                                             \
-    X(WORK_OPTIMIZER, "optimizer")                                                                 \
-    X(WORK_COLLECTIVES, "collectives")                                                             \
-    X(WORK_COPIES, "copies")
-
-enum work {
-#define X(name, word) name,
-    WORK_MAP(X)
-#undef X
-        WORK_COUNT
-};
+struct timeline;
 
 /* Seconds of one optimizer step. */
 struct simulation {
@@ -47,9 +35,9 @@ struct op_span {
 void simulate(struct simulation *out, const struct schedule *s, const struct machine *m,
     struct op_span *spans);
 
-/* Seconds of one operation running alone. */
-double simulate_op_s(const struct schedule *s, const struct machine *m, const struct op *op);
-enum work op_work(enum op_kind kind);
-const char *work_name(enum work w);
+/* The same of a timeline. price: seconds of its operations on the machine, by prices_fill. spans:
+ * NULL, or room for the operations of its schedule, which must not be merged then. */
+void simulate_timeline(struct simulation *out, const struct timeline *t, const double *price,
+    const struct prices *prices, const struct machine *m, struct op_span *spans);
 
 #endif

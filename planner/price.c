@@ -1,0 +1,227 @@
+#include "planner/price.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+static const char *const WORK_NAMES[] = {
+#define X(name, word) word,
+    WORK_MAP(X)
+#undef X
+};
+
+const char *work_name(enum work w)
+{
+    return WORK_NAMES[w];
+}
+
+enum work op_work(enum op_kind kind)
+{
+    switch (kind) {
+    case OP_MATMUL:
+        return WORK_PRODUCTS;
+    case OP_ATTN_FWD:
+    case OP_ATTN_BWD:
+        return WORK_ATTENTION;
+    case OP_ALL_GATHER:
+    case OP_REDUCE_SCATTER:
+    case OP_ALL_REDUCE:
+    case OP_ALL_TO_ALL:
+    case OP_SCALARS:
+        return WORK_COLLECTIVES;
+    case OP_COPY_DOWN:
+    case OP_COPY_UP:
+        return WORK_COPIES;
+    case OP_ADAMW:
+    case OP_GRAD_NORM:
+        return WORK_OPTIMIZER;
+    default:
+        return WORK_ELEMENTWISE;
+    }
+}
+
+/* Which function of rates.h prices an operation. */
+enum form { FORM_STREAM, FORM_MATMUL, FORM_ATTENTION, FORM_COLLECTIVE, FORM_COPY, FORM_HOST_ADAM };
+
+/* Kinds that are not listed stream memory. */
+static const struct {
+    enum form form;
+    uint32_t variant; /* attention: is backward; collectives: enum collective */
+} FORMS[OP_KIND_COUNT] = {
+    [OP_MATMUL] = {FORM_MATMUL, 0},
+    [OP_ATTN_FWD] = {FORM_ATTENTION, false},
+    [OP_ATTN_BWD] = {FORM_ATTENTION, true},
+    [OP_ALL_GATHER] = {FORM_COLLECTIVE, COLLECTIVE_ALL_GATHER},
+    [OP_REDUCE_SCATTER] = {FORM_COLLECTIVE, COLLECTIVE_REDUCE_SCATTER},
+    [OP_ALL_REDUCE] = {FORM_COLLECTIVE, COLLECTIVE_ALL_REDUCE},
+    [OP_ALL_TO_ALL] = {FORM_COLLECTIVE, COLLECTIVE_ALL_TO_ALL},
+    [OP_SCALARS] = {FORM_COLLECTIVE, COLLECTIVE_ALL_REDUCE},
+    [OP_COPY_DOWN] = {FORM_COPY, 0},
+    [OP_COPY_UP] = {FORM_COPY, 0},
+};
+
+/* --- keys --- */
+
+/* The embedding and the head keep 16 bits where blocks use fewer; experts see few tokens each. */
+static void key_matmul(struct price_key *k, const struct schedule *s, const struct op *op)
+{
+    enum precision p = s->strategy.precision;
+    bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
+    if (p > PRECISION_FP16 && !is_block)
+        p = PRECISION_BF16;
+    k->variant = (uint32_t)p;
+    k->amount = is_block && s->model.expert_params > 0; /* has experts */
+    for (int i = 0; i < 3; i++)
+        k->dim[i] = op->dim[i];
+}
+
+/* Ranks and nodes, or ranks and stride where they are spread over the nodes by the machine. */
+static void key_collective(struct price_key *k, const struct schedule *s, const struct op *op)
+{
+    const struct strategy *st = &s->strategy;
+    const struct parallel *p = &st->parallel;
+    struct rank_group g = machine_world(st);
+    if (op->group == GROUP_SHARD)
+        g = machine_shard_group(st);
+    else if (op->group == GROUP_REPLICA)
+        g = machine_replica_group(st);
+    else if (op->group >= GROUP_TENSOR)
+        k->group = op->group;
+    k->dim[0] = g.ranks;
+    k->dim[1] = g.nodes;
+    if (k->group) {
+        k->dim[0] = k->group == GROUP_TENSOR    ? p->tensor
+                    : k->group == GROUP_CONTEXT ? p->context
+                                                : p->expert;
+        k->dim[1] = k->group == GROUP_TENSOR ? 1 : p->tensor;
+    }
+    k->amount = op->bytes;
+}
+
+static struct price_key key_of(const struct schedule *s, const struct op *op)
+{
+    struct price_key k = {.form = FORMS[op->kind].form,
+        .variant = FORMS[op->kind].variant,
+        .work = op_work((enum op_kind)op->kind)};
+    if (op->kind == OP_ADAMW && op->lane == LANE_HOST)
+        k.form = FORM_HOST_ADAM;
+    switch ((enum form)k.form) {
+    case FORM_MATMUL:
+        key_matmul(&k, s, op);
+        break;
+    case FORM_ATTENTION:
+        k.dim[0] = s->strategy.precision;
+        k.amount = op->flops;
+        break;
+    case FORM_COLLECTIVE:
+        key_collective(&k, s, op);
+        break;
+    case FORM_HOST_ADAM:
+        k.amount = (double)op->dim[0];
+        break;
+    default:
+        k.amount = op->bytes;
+    }
+    return k;
+}
+
+/* --- prices --- */
+
+/* Only a share of some collectives takes the compute lane's time. */
+static double collective_s(const struct price_key *k, const struct machine *m)
+{
+    struct rank_group g = {k->dim[0], k->dim[1]};
+    double exposed = k->group == GROUP_TENSOR    ? m->tensor_exposed
+                     : k->group == GROUP_CONTEXT ? m->context_exposed
+                     : k->group == GROUP_EXPERT  ? m->expert_exposed
+                                                 : 1;
+    if (k->group)
+        g = machine_strided_group(&m->hw, k->dim[0], k->dim[1]);
+    return g.ranks > 1
+               ? exposed * machine_collective_s(m, (enum collective)k->variant, g, k->amount)
+               : 0;
+}
+
+static double price_s(const struct price_key *k, const struct machine *m)
+{
+    double seconds;
+    switch ((enum form)k->form) {
+    case FORM_MATMUL:
+        seconds = machine_matmul_s(m, (enum precision)k->variant, k->dim[0], k->dim[1], k->dim[2]);
+        return k->amount > 0 ? seconds / m->moe_efficiency : seconds;
+    case FORM_ATTENTION:
+        return machine_attention_s(m, (enum precision)k->dim[0], k->amount, k->variant);
+    case FORM_COLLECTIVE:
+        return collective_s(k, m);
+    case FORM_COPY:
+        return machine_copy_s(m, k->amount);
+    case FORM_HOST_ADAM:
+        return machine_host_adam_s(m, k->amount);
+    default:
+        return machine_stream_s(m, k->amount);
+    }
+}
+
+double simulate_op_s(const struct schedule *s, const struct machine *m, const struct op *op)
+{
+    struct price_key k = key_of(s, op);
+    return price_s(&k, m);
+}
+
+/* --- tables --- */
+
+static uint32_t hash_key(const struct price_key *k)
+{
+    uint64_t words[sizeof *k / sizeof(uint64_t)], h = 0;
+    _Static_assert(sizeof words == sizeof *k, "keys are whole words");
+    memcpy(words, k, sizeof words);
+    for (size_t i = 0; i < BASE_COUNT(words); i++)
+        h = ((h ^ words[i]) * 0x9e3779b97f4a7c15u) ^ (h >> 29);
+    return (uint32_t)(h >> 32) ^ (uint32_t)h;
+}
+
+static uint32_t slot_of(const struct prices *p, const struct price_key *k)
+{
+    uint32_t i = hash_key(k) & (p->n_slots - 1);
+    while (p->slots[i] && memcmp(&p->keys[p->slots[i] - 1], k, sizeof *k) != 0)
+        i = (i + 1) & (p->n_slots - 1);
+    return i;
+}
+
+/* At most half full, so that searches stay short. */
+static void grow_slots(struct prices *p)
+{
+    if ((uint32_t)p->n * 2 < p->n_slots)
+        return;
+    free(p->slots);
+    p->n_slots = p->n_slots ? p->n_slots * 2 : 128;
+    p->slots = base_calloc(p->n_slots, sizeof *p->slots);
+    for (int32_t i = 0; i < p->n; i++)
+        p->slots[slot_of(p, &p->keys[i])] = i + 1;
+}
+
+int32_t prices_add(struct prices *p, const struct schedule *s, const struct op *op)
+{
+    struct price_key k = key_of(s, op);
+    grow_slots(p);
+    uint32_t at = slot_of(p, &k);
+    if (!p->slots[at]) {
+        BASE_GROW(p->keys, p->cap, p->n + 1);
+        p->keys[p->n++] = k;
+        p->slots[at] = p->n;
+    }
+    return p->slots[at] - 1;
+}
+
+void prices_release(struct prices *p)
+{
+    free(p->keys);
+    free(p->slots);
+    *p = (struct prices){0};
+}
+
+void prices_fill(double *seconds, const struct prices *p, const struct machine *m)
+{
+    for (int32_t i = 0; i < p->n; i++)
+        seconds[i] = price_s(&p->keys[i], m);
+}
