@@ -24,7 +24,7 @@ void run_series_release(struct run_series *s)
 void run_series_reset(struct run_series *s)
 {
     s->n = 0;
-    s->wall_s = s->first_wall_s = 0;
+    s->wall_s = 0;
 }
 
 static void grow(struct run_series *s)
@@ -72,6 +72,7 @@ void run_series_add(struct run_series *s, const struct record_metrics *m)
         [RUN_MEMORY] = known((double)m->memory_bytes),
         [RUN_RATE] = known(m->lr),
         [RUN_GRAD_NORM] = known(m->grad_norm),
+        [RUN_STEP_S] = known(m->step_seconds),
     };
     while (s->n > 0 && s->step[s->n - 1] >= (double)m->step)
         s->n--;
@@ -82,10 +83,8 @@ void run_series_add(struct run_series *s, const struct record_metrics *m)
     for (int v = 0; v < RUN_VALUES; v++)
         s->value[v][s->n] = s->low[v][s->n] = s->high[v][s->n] = values[v];
     s->n++;
-    if (isfinite(m->wall_s) && m->wall_s > 0) {
+    if (isfinite(m->wall_s) && m->wall_s > 0)
         s->wall_s = m->wall_s;
-        s->first_wall_s = s->first_wall_s > 0 ? s->first_wall_s : m->wall_s;
-    }
 }
 
 double run_series_mean(const struct run_series *s, enum run_value v, size_t n)

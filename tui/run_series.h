@@ -9,14 +9,14 @@ struct record_metrics;
 
 enum { RUN_SERIES_MAX = 16384 };
 
-enum run_value { RUN_LOSS, RUN_SPEED, RUN_MEMORY, RUN_RATE, RUN_GRAD_NORM, RUN_VALUES };
+enum run_value { RUN_LOSS, RUN_SPEED, RUN_MEMORY, RUN_RATE, RUN_GRAD_NORM, RUN_STEP_S, RUN_VALUES };
 
 struct run_series {
     size_t n, cap;
     double *step;              /* ascending */
     double *value[RUN_VALUES]; /* NaN: unknown */
     double *low[RUN_VALUES], *high[RUN_VALUES];
-    double wall_s, first_wall_s; /* of the newest and the first record; 0 without one */
+    double wall_s; /* of the newest record; 0 without one */
 };
 
 void run_series_init(struct run_series *s);

@@ -82,14 +82,11 @@ static void draw_state(const struct ui *ui, struct pane p)
     x = text_putf(p, 0, x, ROLE_NORMAL, "  step %.0f of %lld", step, (long long)r->steps);
     if (r->launched_s > 0)
         x = text_putf(p, 0, x, ROLE_NORMAL, "  for %s", show_seconds(time, end_s - r->launched_s));
-    double speed = run_series_mean(&v->series, RUN_SPEED, MEAN_STEPS);
-    bool goes_on = !run_state_is_final(r->state) && v->series.n > 1 && speed > 0;
-    if (goes_on) {
-        double span_s = v->series.wall_s - v->series.first_wall_s;
-        double per_step_s = span_s / fmax(1, step - v->series.step[0]);
+    /* of the steps alone: the time between attempts says nothing about the rest */
+    double per_step_s = run_series_mean(&v->series, RUN_STEP_S, MEAN_STEPS);
+    if (!run_state_is_final(r->state) && per_step_s > 0)
         x = text_putf(p, 0, x, ROLE_NORMAL, "  %s left",
             show_seconds(left, per_step_s * ((double)r->steps - step)));
-    }
     if (r->attempt > 1)
         text_putf(p, 0, x, ROLE_DIM, "  attempt %lld", (long long)r->attempt);
 }

@@ -193,7 +193,8 @@ static void fill_run(struct ui *ui)
         struct record_metrics *m = &news.metrics[news.n_metrics++];
         record_metrics_init(m);
         m->step = i + 1;
-        m->wall_s = ui->now_s - (400 - i) * 21.0 - 3;
+        m->wall_s = ui->now_s - (400 - i) * 21.0 - 3 - (i < 100 ? 36000 : 0); /* stopped once */
+        m->step_seconds = 21;
         m->loss = 2 + 8.0 / (1 + i / 40.0) + (i * 37 % 17) / 40.0 + (i == 250 ? 4 : 0);
         m->grad_norm = 1 + (i * 53 % 29) / 50.0;
         m->lr = 3e-4;
