@@ -72,6 +72,7 @@ help:
 	@echo 'make check-tsan   the threads of engine and kernels under the thread sanitizer'
 	@echo 'make fuzz         the parsers under the fuzzer of clang, FUZZ_SECONDS each'
 	@echo 'make bench        speed as ratios against a peer or a physical limit'
+	@echo 'make calibrate    fit the constants again to the published runs in planner/facts'
 	@echo 'make golden       recompute reference numbers with PyTorch (needs Python and pip)'
 	@echo 'make node-bundle  the tar that launch stages on nodes, with a manifest of hashes'
 	@echo 'make install      into PREFIX (default /usr/local)'
@@ -119,7 +120,8 @@ FORCE:
 # facts/NAME.EXT becomes embed_NAME_EXT (base/embed.h)
 .PRECIOUS: $(BUILD)/obj/%.o
 .SECONDEXPANSION:
-$(BUILD)/obj/%/facts.o: $$(wildcard $$*/facts/*) | $(DEPS_STAMP)
+# runs that constants are fitted to are read by make calibrate alone
+$(BUILD)/obj/%/facts.o: $$(filter-out %/measured.csv,$$(wildcard $$*/facts/*)) | $(DEPS_STAMP)
 	@mkdir -p $(@D); echo '  EMBED $*/facts'
 	@{ echo '.section .rodata'; for f in $^; do s=embed_$$(basename $$f | tr '.-' '__'); \
 	  echo ".globl $$s"; echo "$$s: .incbin \"$$f\""; echo "$${s}_end: .byte 0"; echo '.balign 8'; \
@@ -237,6 +239,12 @@ endif
 
 demo: all $(TEST_DEPS_STAMP)
 	@tests/demo/run
+
+# planner/facts/fitted.json from planner/facts/measured.csv
+.PHONY: calibrate
+calibrate: all
+	@$(BUILD)/berth calibrate planner/facts/measured.csv --fresh --date $(CALIBRATION_DATE) -o planner/facts/fitted.json
+CALIBRATION_DATE ?= 2026-11-30
 
 golden:
 	@tests/golden/make

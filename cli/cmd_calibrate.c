@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "cli/command.h"
 #include "cli/evidence_load.h"
 #include "cli/output.h"
@@ -18,8 +19,11 @@ static const struct option OPTIONS[] = {
     {.name = "calibration",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help = "start from these constants in place of the built-in ones",
+        .help = "start from the built-in constants with these on top",
         .example = "--calibration mine.json"},
+    {.name = "fresh",
+        .kind = OPTION_FLAG,
+        .help = "start from the judged constants alone, as the built-in fit does"},
     {.name = "date",
         .kind = OPTION_TEXT,
         .argument = "DATE",
@@ -31,9 +35,17 @@ static const struct option_group FIT_OPTIONS = {"From what, and where to", OPTIO
 
 static enum rc write_constants(const struct json *doc, const char *path, struct err *e)
 {
-    char *text = json_print(doc, true);
-    enum rc rc = file_write(path, text, strlen(text), 0644, e);
-    free(text);
+    const struct json *list = json_get(doc, "entries");
+    struct str text = STR_INIT;
+    str_add(&text, "{\"schema\": \"calibration/1\", \"entries\": [");
+    for (size_t i = 0; i < json_len(list); i++) {
+        char *entry = json_print(json_at(list, i), false);
+        str_addf(&text, "%s\n%s", i ? "," : "", entry);
+        free(entry);
+    }
+    str_add(&text, "\n]}\n");
+    enum rc rc = file_write(path, str_text(&text), text.len, 0644, e);
+    str_release(&text);
     return rc;
 }
 
@@ -59,7 +71,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     today[10] = '\0';
     enum rc rc = evidence_load(&ev, args_operand(args, 0), e);
     if (!rc)
-        rc = rates_load(&rates, args, e);
+        rc = args_has(args, "fresh") ? rates_judged(&rates, e) : rates_load(&rates, args, e);
     if (!rc) {
         struct calibrate_input in = {.evidence = &ev,
             .base = rates,

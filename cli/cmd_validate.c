@@ -24,7 +24,7 @@ static const struct option OPTIONS[] = {
     {.name = "calibration",
         .kind = OPTION_FILE,
         .argument = "FILE",
-        .help = "predict with these constants in place of the built-in ones",
+        .help = "predict with these constants on top of the built-in ones",
         .example = "--calibration mine.json"},
     {0},
 };

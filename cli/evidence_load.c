@@ -27,5 +27,5 @@ enum rc rates_load(struct rates **out, const struct args *args, struct err *e)
 {
     if (!args_has(args, "calibration"))
         return rates_builtin(out, e);
-    return err_input(e, rates_read(out, args_text(args, "calibration"), e));
+    return err_input(e, rates_with_file(out, args_text(args, "calibration"), e));
 }

@@ -25,6 +25,7 @@ enum knob {
     KNOB_STEP,
     KNOB_STACK_FABRIC,
     KNOB_LATENCY,
+    KNOB_FABRIC_LATENCY,
     KNOB_HOST_ADAM,
     KNOB_TENSOR,
     KNOB_CONTEXT,
@@ -32,6 +33,7 @@ enum knob {
     KNOB_MOE,
     KNOB_JITTER,
     KNOB_OVERLAP,
+    KNOB_UNHIDDEN,
     KNOB_COUNT
 };
 
@@ -46,23 +48,25 @@ struct turn {
 static const struct turn turns[] = {
     {KNOB_PRODUCTS, SCOPE_CHIP, 0.20},
     {KNOB_ATTENTION, SCOPE_CHIP, 0.30},
-    {KNOB_FABRIC, SCOPE_CHIP, 0.30},
+    {KNOB_FABRIC, SCOPE_CHIP, 0.20},
     {KNOB_FP8, SCOPE_CHIP, 0.20},
     {KNOB_FP4, SCOPE_CHIP, 0.20},
     {KNOB_STACK_PRODUCTS, SCOPE_STACK, 0.15},
     {KNOB_STACK_ATTENTION, SCOPE_STACK, 0.30},
-    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.60},
+    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.40},
     {KNOB_LAUNCH, SCOPE_STACK, 1.00},
-    {KNOB_STEP, SCOPE_STACK, 1.50},
+    {KNOB_STEP, SCOPE_STACK, 1.00},
     {KNOB_TENSOR, SCOPE_STACK, 0.40},
     {KNOB_MOE, SCOPE_STACK, 0.40},
     {KNOB_EXPERT, SCOPE_STACK, 0.50},
     {KNOB_JITTER, SCOPE_STACK, 0.50},
     {KNOB_STACK_FABRIC, SCOPE_STACK, 0.30},
     {KNOB_LATENCY, SCOPE_CHIP, 0.50},
+    {KNOB_FABRIC_LATENCY, SCOPE_CHIP, 0.50},
     {KNOB_HOST_ADAM, SCOPE_STACK, 0.70},
     {KNOB_CONTEXT, SCOPE_ALL, 0.70},
     {KNOB_OVERLAP, SCOPE_ALL, 0.03},
+    {KNOB_UNHIDDEN, SCOPE_STACK, 0.70},
     {KNOB_STACK_PRODUCTS, SCOPE_PAIR, 0.08},
     {KNOB_STACK_ATTENTION, SCOPE_PAIR, 0.15},
 };
@@ -81,6 +85,7 @@ static const char *const knob_constants[KNOB_COUNT][3] = {
     [KNOB_STEP] = {"step_overhead_s"},
     [KNOB_STACK_FABRIC] = {"stack_fabric"},
     [KNOB_LATENCY] = {"link_ramp_bytes_per_s"},
+    [KNOB_FABRIC_LATENCY] = {"fabric_ramp_bytes_per_s"},
     [KNOB_HOST_ADAM] = {"host_adam_bytes_per_param"},
     [KNOB_TENSOR] = {"tensor_exposed"},
     [KNOB_CONTEXT] = {"context_exposed"},
@@ -88,6 +93,7 @@ static const char *const knob_constants[KNOB_COUNT][3] = {
     [KNOB_MOE] = {"moe_efficiency"},
     [KNOB_JITTER] = {"jitter_per_doubling"},
     [KNOB_OVERLAP] = {"overlap_slowdown"},
+    [KNOB_UNHIDDEN] = {"unhidden"},
 };
 
 /* The same on a machine already made. */
@@ -102,12 +108,14 @@ static void turn_knob(struct machine *m, enum knob k, double factor)
         [KNOB_STEP] = &m->step_overhead_s,
         [KNOB_STACK_FABRIC] = &m->fabric_bytes_per_s,
         [KNOB_LATENCY] = &m->link_ramp.reference_bytes_per_s,
+        [KNOB_FABRIC_LATENCY] = &m->fabric_ramp.reference_bytes_per_s,
         [KNOB_TENSOR] = &m->tensor_exposed,
         [KNOB_CONTEXT] = &m->context_exposed,
         [KNOB_EXPERT] = &m->expert_exposed,
         [KNOB_MOE] = &m->moe_efficiency,
         [KNOB_JITTER] = &m->jitter_per_doubling,
         [KNOB_OVERLAP] = &m->overlap_slowdown,
+        [KNOB_UNHIDDEN] = &m->unhidden,
     };
     if (k == KNOB_PRODUCTS || k == KNOB_STACK_PRODUCTS) {
         for (int p = 0; p < PRECISION_KINDS; p++)
@@ -130,7 +138,7 @@ struct parameter {
     char chip[RATES_NAME], stack[RATES_NAME]; /* "*" where the scope is wider */
 };
 
-enum { MAX_PARAMETERS = 2000, MAX_OF_ROW = 24 };
+enum { MAX_PARAMETERS = 2000, MAX_OF_ROW = 28, LEAST_RUNS = 4 };
 
 struct run {
     const struct evidence_row *row;
@@ -138,7 +146,8 @@ struct run {
     struct machine machine; /* with the former constants */
     int parameter[MAX_OF_ROW];
     int n_parameters;
-    double weight;
+    double weight; /* in the fit */
+    double share;  /* of its group's one vote */
 };
 
 struct fit {
@@ -160,6 +169,7 @@ static bool uses(const struct evidence_row *r, enum knob k)
     case KNOB_LATENCY:
         return r->hw.ranks_per_node > 1;
     case KNOB_STACK_FABRIC:
+    case KNOB_FABRIC_LATENCY:
     case KNOB_FABRIC:
         return r->hw.nodes > 1;
     case KNOB_FP8:
@@ -174,6 +184,8 @@ static bool uses(const struct evidence_row *r, enum knob k)
         return p->expert > 1;
     case KNOB_MOE:
         return r->model.expert_params > 0;
+    case KNOB_UNHIDDEN:
+        return r->strategy.ranks > 1;
     case KNOB_JITTER:
         return r->strategy.ranks > 8;
     default:
@@ -199,10 +211,30 @@ static int parameter_of(struct fit *f, const struct turn *t, const struct eviden
     return f->n_parameters++;
 }
 
+/* Runs of a stack, on the chip or on all. */
+static int runs_of(const struct fit *f, const char *stack, const char *chip)
+{
+    int n = 0;
+    for (int i = 0; i < f->n_runs; i++)
+        n += strcmp(f->runs[i].row->stack, stack) == 0 &&
+             (!chip || strcmp(f->runs[i].row->hw.gpu, chip) == 0);
+    return n;
+}
+
+/* A stack that too few runs show has no constants of its own; nor has a pair that is all there is
+ * of its stack. */
+static bool is_shown(const struct fit *f, const struct turn *t, const struct evidence_row *r)
+{
+    int stack = runs_of(f, r->stack, NULL), pair = runs_of(f, r->stack, r->hw.gpu);
+    if (t->scope == SCOPE_STACK)
+        return stack >= LEAST_RUNS;
+    return t->scope != SCOPE_PAIR || pair >= LEAST_RUNS;
+}
+
 static void add_parameters(struct fit *f, struct run *run)
 {
     for (size_t i = 0; i < BASE_COUNT(turns) && run->n_parameters < MAX_OF_ROW; i++) {
-        if (!uses(run->row, turns[i].knob))
+        if (!uses(run->row, turns[i].knob) || !is_shown(f, &turns[i], run->row))
             continue;
         int p = parameter_of(f, &turns[i], run->row);
         if (p >= 0)
@@ -218,6 +250,7 @@ static void set_weights(struct fit *f)
         for (int k = 0; k < f->n_runs; k++)
             same += strcmp(f->runs[k].row->group, f->runs[i].row->group) == 0;
         f->runs[i].weight = pow(same, -0.25) / row_log_sd;
+        f->runs[i].share = 1.0 / same;
     }
 }
 
@@ -236,9 +269,9 @@ static enum rc add_runs(struct fit *f, const struct calibrate_input *in, struct 
             f->n_runs++;
         if (!rc)
             rc = case_machine(&run->machine, run->c, in->base, e);
-        if (!rc)
-            add_parameters(f, run);
     }
+    for (int i = 0; !rc && i < f->n_runs; i++)
+        add_parameters(f, &f->runs[i]);
     set_weights(f);
     return rc;
 }
@@ -252,6 +285,40 @@ static void fit_release(struct fit *f)
 }
 
 /* --- least squares --- */
+
+/* Mean over stacks of what a knob was turned by: what is expected of a stack nobody measured. */
+static double mean_of_stacks(const struct fit *f, const double *x, const struct turn *t)
+{
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < f->n_parameters; i++)
+        if (f->parameters[i].turn == t) {
+            sum += x[i];
+            n++;
+        }
+    return n ? sum / n : 0;
+}
+
+/* Logarithm of predicted over measured with the constants that would be there if the pair, or the
+ * stack, had not been measured. */
+static double log_error_as(
+    const struct run *run, const struct fit *f, const double *x, enum basis basis)
+{
+    struct machine m = run->machine;
+    struct prediction p;
+    for (int i = 0; i < run->n_parameters; i++) {
+        const struct turn *t = f->parameters[run->parameter[i]].turn;
+        double by = x[run->parameter[i]];
+        if (t->scope == SCOPE_PAIR && basis != BASIS_CALIBRATED)
+            continue;
+        if (t->scope == SCOPE_STACK && basis == BASIS_PRIOR)
+            by = mean_of_stacks(f, x, t);
+        turn_knob(&m, t->knob, exp(by));
+    }
+    case_predict(&p, run->c, &m);
+    double r = log(p.tokens_per_s / run->row->tokens_per_s);
+    return isfinite(r) ? r : 3;
+}
 
 /* Logarithm of predicted over measured; parameter `also` is moved by step beside. */
 static double log_error(
@@ -334,43 +401,93 @@ static void solve(const struct fit *f, double *x)
 
 struct tally {
     size_t rows;
-    double sum, squares;
+    double sum;             /* of absolute logarithms, over rows */
+    double groups, squares; /* of votes; a wild row does not widen all bands */
 };
+static const double OUTLIER_SQUARE = 0.25;
 
 static bool covers(const char *pattern, const char *word)
 {
     return strcmp(pattern, "*") == 0 || strcmp(pattern, word) == 0;
 }
 
+/* Over the runs of a chip and stack, "*" for all, each group of runs as one. */
 static struct tally tally_of(
-    const struct fit *f, const double *x, const char *chip, const char *stack)
+    const struct fit *f, const double *x, const char *chip, const char *stack, enum basis basis)
 {
     struct tally t = {0};
     for (int i = 0; i < f->n_runs; i++) {
         const struct run *run = &f->runs[i];
         if (!covers(chip, run->row->hw.gpu) || !covers(stack, run->row->stack))
             continue;
-        double r = log_error(run, f, x, -1, 0), size = run->weight * row_log_sd;
+        double r = log_error_as(run, f, x, basis);
         t.rows++;
         t.sum += fabs(r);
-        t.squares += r * r;
-        (void)size;
+        t.groups += run->share;
+        t.squares += run->share * fmin(r * r, OUTLIER_SQUARE);
     }
     return t;
 }
 
-/* Spread of predictions around measurements: what the rows show, leaning on what is usual in the
- * scope when they are few. */
-static double spread(struct tally t, double usual, double usual_rows)
+/* Spread of predictions around measurements: what the groups show, leaning on what is usual when
+ * they are few, and a little wider than in the fit itself. */
+static double spread(struct tally t, double usual, double usual_groups)
 {
-    return sqrt((t.squares + usual_rows * usual * usual) / ((double)t.rows + usual_rows));
+    const double unseen = 1.15;
+    return unseen * sqrt((t.squares + usual_groups * usual * usual) / (t.groups + usual_groups));
+}
+
+/* What is written down; more would be noise. */
+static double four_digits(double x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.4g", x);
+    return strtod(text, NULL);
+}
+
+static struct json *new_entry(const struct calibrate_input *in, const char *chip, const char *stack,
+    struct tally t, struct json *values)
+{
+    struct json *en = json_obj();
+    bool is_unknown = strcmp(chip, "*") == 0 && strcmp(stack, "*") == 0;
+    json_add_str(en, "device", "gpu");
+    json_add_str(en, "chip", chip);
+    json_add_str(en, "stack", stack);
+    json_add_str(en, "date", in->date);
+    json_add_int(en, "rows", (int64_t)t.rows);
+    json_add_num(en, "residual", t.rows ? four_digits(t.sum / (double)t.rows) : NAN);
+    json_add_bool(en, "prior", is_unknown);
+    json_add_bool(en, "fitted", true);
+    json_add_str(en, "source", in->source);
+    json_add(en, "values", values);
+    return en;
+}
+
+/* The host's optimizer is slow in one family of stacks and in no other. */
+static bool is_expected_of_all(const struct turn *t)
+{
+    return t->scope == SCOPE_STACK && t->knob != KNOB_HOST_ADAM;
+}
+
+/* What is expected of a stack that nobody measured. */
+static void add_unknown_stack(
+    struct json *values, const struct fit *f, const double *x, const struct calibrate_input *in)
+{
+    for (size_t i = 0; i < BASE_COUNT(turns); i++)
+        for (int k = 0; is_expected_of_all(&turns[i]) && k < 3; k++) {
+            const char *name = knob_constants[turns[i].knob][k];
+            if (name)
+                json_add_num(values, name,
+                    four_digits(rates_number(in->base, "gpu", "*", "*", name) *
+                                exp(mean_of_stacks(f, x, &turns[i]))));
+        }
 }
 
 /* All fitted constants of one scope as an entry. Pair parameters stand on those of the stack. */
 static struct json *entry_of(const struct fit *f, const double *x, const struct calibrate_input *in,
     const char *chip, const char *stack)
 {
-    struct json *en = json_obj(), *values = json_obj();
+    struct json *values = json_obj();
     bool is_pair = strcmp(chip, "*") != 0 && strcmp(stack, "*") != 0;
     for (int j = 0; j < f->n_parameters; j++) {
         const struct parameter *p = &f->parameters[j];
@@ -385,23 +502,20 @@ static struct json *entry_of(const struct fit *f, const double *x, const struct 
         for (int k = 0; k < 3 && knob_constants[p->turn->knob][k]; k++) {
             const char *name = knob_constants[p->turn->knob][k];
             double base = rates_number(in->base, "gpu", chip, stack, name);
-            json_add_num(values, name, base * exp(log_factor));
+            json_add_num(values, name, four_digits(base * exp(log_factor)));
         }
     }
-    struct tally t = tally_of(f, x, chip, stack);
-    if (strcmp(stack, "*") != 0)
-        json_add_num(values, "time_log_sd", spread(t, is_pair ? 0.06 : 0.10, is_pair ? 8 : 4));
-    json_add_str(en, "device", "gpu");
-    json_add_str(en, "chip", chip);
-    json_add_str(en, "stack", stack);
-    json_add_str(en, "date", in->date);
-    json_add_int(en, "rows", (int64_t)t.rows);
-    json_add_num(en, "residual", t.rows ? t.sum / (double)t.rows : NAN);
-    json_add_bool(en, "prior", false);
-    json_add_bool(en, "fitted", true);
-    json_add_str(en, "source", in->source);
-    json_add(en, "values", values);
-    return en;
+    bool is_unknown = strcmp(chip, "*") == 0 && strcmp(stack, "*") == 0;
+    if (is_unknown)
+        add_unknown_stack(values, f, x, in);
+    enum basis basis = is_pair ? BASIS_CALIBRATED : is_unknown ? BASIS_PRIOR : BASIS_SIBLING;
+    struct tally t = tally_of(f, x, chip, stack, basis);
+    if (is_unknown || strcmp(stack, "*") != 0)
+        json_add_num(values, "time_log_sd",
+            four_digits(is_pair      ? spread(t, 0.06, 2)
+                        : is_unknown ? spread(t, 0.20, 4)
+                                     : spread(t, 0.10, 3)));
+    return new_entry(in, chip, stack, t, values);
 }
 
 static bool has_entry(const struct json *list, const char *chip, const char *stack)
@@ -420,10 +534,6 @@ static struct json *document_of(
 {
     struct json *doc = json_obj(), *list = json_arr();
     json_add_str(doc, "schema", "calibration/1");
-    const struct json *old = json_get(rates_document(in->base), "entries");
-    for (size_t i = 0; i < json_len(old); i++)
-        if (!json_bool(json_at(old, i), "fitted", false))
-            json_push(list, json_clone(json_at(old, i)));
     for (int scope = SCOPE_ALL; scope <= SCOPE_PAIR; scope++)
         for (int j = 0; j < f->n_parameters; j++) {
             const struct parameter *p = &f->parameters[j];
@@ -446,12 +556,12 @@ enum rc calibrate_fit(struct calibrate_result *out, const struct calibrate_input
         rc = err_set(e, RC_INVALID, "no row says how fast it ran: nothing to calibrate with");
     if (!rc) {
         solve(&f, x);
-        struct tally t = tally_of(&f, x, "*", "*");
+        struct tally t = tally_of(&f, x, "*", "*", BASIS_CALIBRATED);
         out->document = document_of(&f, x, in);
         out->rows = t.rows;
         out->residual = t.sum / (double)t.rows;
         out->constants = (size_t)f.n_parameters;
-        rc = rates_from_json(&out->rates, json_clone(out->document), e);
+        rc = rates_with(&out->rates, in->base, out->document, e);
     }
     if (rc)
         calibrate_release(out);

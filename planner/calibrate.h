@@ -16,8 +16,8 @@ struct json;
 
 struct calibrate_input {
     const struct evidence *evidence;
-    const struct rates *base; /* fitted entries in it are ignored */
-    const bool *is_used;      /* one per row of the evidence; NULL: all */
+    const struct rates *base;
+    const bool *is_used; /* one per row of the evidence; NULL: all */
     const char *source, *date;
 };
 

@@ -76,6 +76,7 @@ const char *mem_kind_name(enum mem_kind k)
     X(precision)                                                                                   \
     X(opt_states)                                                                                  \
     X(notes)                                                                                       \
+    X(release)                                                                                     \
     X(act_ckpt)                                                                                    \
     X(offload)                                                                                     \
     X(compile)                                                                                     \
@@ -193,8 +194,10 @@ static const struct {
 /* Recipes of NVIDIA's containers grow faster from release to release; the notes name it. */
 static const char *release_of(const struct reader *r)
 {
-    const char *text = strstr(cell(r, COL_notes), "NeMo container ");
-    double release = text ? strtod(text + strlen("NeMo container "), NULL) : 0;
+    static const char words[] = "NeMo container ";
+    const char *note = strstr(cell(r, COL_notes), words);
+    const char *text = note ? note + strlen(words) : cell(r, COL_release);
+    double release = strtod(text, NULL);
     return release <= 0 ? "" : release < 26 ? "-25" : release < 26.05 ? "-26.02" : "-26.06";
 }
 
@@ -207,7 +210,10 @@ static void read_stack(struct reader *r)
         i++;
     o->strategy.engine = frameworks[i].engine;
     const char *compiled = is_one_of(cell(r, COL_compile), "yes", "thunder") ? "+compile" : "";
-    snprintf(o->stack, sizeof o->stack, "%s%s%s", frameworks[i].stack, compiled, release_of(r));
+    /* how attention is computed belongs to the software, too */
+    const char *plain = strcasecmp(cell(r, COL_flash_attn), "no") == 0 ? "+plain" : "";
+    snprintf(
+        o->stack, sizeof o->stack, "%s%s%s%s", frameworks[i].stack, compiled, plain, release_of(r));
     /* Megatron-FSDP, and Megatron-DeepSpeed beyond ZeRO-1 */
     if (o->strategy.engine == ENGINE_MEGATRON && o->strategy.kind >= STRATEGY_ZERO2)
         o->strategy.engine =

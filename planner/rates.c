@@ -8,6 +8,7 @@
 #include "base/str.h"
 
 EMBED(calibration_json);
+EMBED(fitted_json);
 
 enum { MAX_ENTRIES = 10000, MAX_FILE_BYTES = 16 << 20 };
 
@@ -106,24 +107,66 @@ enum rc rates_from_json(struct rates **out, struct json *root, struct err *e)
     return RC_OK;
 }
 
-enum rc rates_builtin(struct rates **out, struct err *e)
+static void push_entries(struct json *list, const struct json *document)
+{
+    const struct json *from = json_get(document, "entries");
+    for (size_t i = 0; i < json_len(from); i++)
+        json_push(list, json_clone(json_at(from, i)));
+}
+
+enum rc rates_with(
+    struct rates **out, const struct rates *r, const struct json *more, struct err *e)
+{
+    struct json *root = json_obj(), *list = json_arr();
+    struct rates *checked = NULL;
+    enum rc rc = rates_from_json(&checked, json_clone(more), e);
+    push_entries(list, r->root);
+    push_entries(list, more);
+    json_add_str(root, "schema", "calibration/1");
+    json_add(root, "entries", list);
+    rates_free(checked);
+    if (rc) {
+        json_free(root);
+        return rc;
+    }
+    return rates_from_json(out, root, e);
+}
+
+enum rc rates_judged(struct rates **out, struct err *e)
 {
     struct json *root = NULL;
     enum rc rc =
         json_parse(&root, (const char *)embed_calibration_json, embed_calibration_json_len, e);
     if (!rc)
         rc = rates_from_json(out, root, e);
-    if (rc)
-        err_in(e, "built-in calibration");
+    return rc ? err_in(e, "built-in calibration") : RC_OK;
+}
+
+enum rc rates_builtin(struct rates **out, struct err *e)
+{
+    struct rates *judged = NULL;
+    struct json *fitted = NULL;
+    enum rc rc = rates_judged(&judged, e);
+    if (!rc)
+        rc = json_parse(&fitted, (const char *)embed_fitted_json, embed_fitted_json_len, e);
+    if (!rc)
+        rc = rates_with(out, judged, fitted, e);
+    json_free(fitted);
+    rates_free(judged);
     return rc;
 }
 
-enum rc rates_read(struct rates **out, const char *path, struct err *e)
+enum rc rates_with_file(struct rates **out, const char *path, struct err *e)
 {
-    struct json *root = NULL;
-    enum rc rc = json_read(&root, path, MAX_FILE_BYTES, e);
+    struct rates *builtin = NULL;
+    struct json *more = NULL;
+    enum rc rc = json_read(&more, path, MAX_FILE_BYTES, e);
     if (!rc)
-        rc = rates_from_json(out, root, e);
+        rc = rates_builtin(&builtin, e);
+    if (!rc)
+        rc = rates_with(out, builtin, more, e);
+    json_free(more);
+    rates_free(builtin);
     return rc ? err_in(e, "calibration '%s'", path) : RC_OK;
 }
 
@@ -174,11 +217,6 @@ static const struct json *find(struct lookup *l, const char *name)
         return all[i].value;
     }
     return NULL;
-}
-
-const struct json *rates_document(const struct rates *r)
-{
-    return r->root;
 }
 
 double rates_number(const struct rates *r, const char *device, const char *chip, const char *stack,
@@ -232,6 +270,7 @@ static void fill_common(struct machine *m, struct lookup *l)
     m->link_ramp = need_ramp(l, "link_ramp", "link_ramp_bytes_per_s");
     m->fabric_ramp = need_ramp(l, "fabric_ramp", "fabric_ramp_bytes_per_s");
     m->overlap_slowdown = need(l, "overlap_slowdown");
+    m->unhidden = need(l, "unhidden");
     m->disk_bytes_per_s = need(l, "disk_bytes_per_s");
     m->step_overhead_s = need(l, "step_overhead_s");
     m->jitter_per_doubling = need(l, "jitter_per_doubling");
@@ -433,7 +472,7 @@ double machine_matmul_s(
     double shape = tile_efficiency(m, r, c) * k / (k + half_k);
     double busy = 2 * r * c * k / (m->peak_flops[p] * m->matmul_efficiency[p] * shape);
     double traffic = (double)precision_bytes(p) * (r * k + c * k + r * c);
-    return m->op_floor_s + fmax(busy, traffic / m->memory_bytes_per_s);
+    return fmax(m->op_floor_s, fmax(busy, traffic / m->memory_bytes_per_s));
 }
 
 /* Attention stays in 16 bits where products use fewer. */
@@ -443,12 +482,12 @@ double machine_attention_s(
     if (p > PRECISION_FP16)
         p = PRECISION_BF16;
     double efficiency = is_backward ? m->attention_backward_efficiency : m->attention_efficiency;
-    return m->op_floor_s + flops / (m->peak_flops[p] * efficiency);
+    return fmax(m->op_floor_s, flops / (m->peak_flops[p] * efficiency));
 }
 
 double machine_stream_s(const struct machine *m, double bytes)
 {
-    return m->op_floor_s + bytes / m->memory_bytes_per_s;
+    return fmax(m->op_floor_s, bytes / m->memory_bytes_per_s);
 }
 
 double machine_copy_s(const struct machine *m, double bytes)

@@ -67,15 +67,19 @@ struct rates {
     size_t n_constants;
 };
 
-/* The constants built in. On success release with rates_free. */
+/* The constants built in: judged ones, and those fitted to published runs. On success release with
+ * rates_free. */
 enum rc rates_builtin(struct rates **out, struct err *e);
-/* From a file of the same form. Release with rates_free. */
-enum rc rates_read(struct rates **out, const char *path, struct err *e);
+/* The judged ones alone: what a fit starts from. */
+enum rc rates_judged(struct rates **out, struct err *e);
+/* Built-in constants with those of a calibration/1 file on top. Release with rates_free. */
+enum rc rates_with_file(struct rates **out, const char *path, struct err *e);
 /* From a document of the same form; takes root, also on failure. */
 enum rc rates_from_json(struct rates **out, struct json *root, struct err *e);
 void rates_free(struct rates *r);
-/* As calibration/1, borrowed from r. */
-const struct json *rates_document(const struct rates *r);
+/* The constants of r with the entries of a calibration/1 document on top. */
+enum rc rates_with(
+    struct rates **out, const struct rates *r, const struct json *more, struct err *e);
 /* One constant as a machine would find it, chip and stack as patterns allow; NAN when there is
  * none. */
 double rates_number(const struct rates *r, const char *device, const char *chip, const char *stack,
@@ -128,7 +132,8 @@ struct machine {
     double tensor_exposed;     /* share of a tensor-parallel sum that nothing hides */
     double context_exposed;    /* of the exchange of keys and values */
     double expert_exposed;     /* of the exchange of tokens */
-    double op_floor_s;         /* no operation of the compute lane is shorter */
+    double op_floor_s;         /* no operation of the compute lane is shorter: launches, one after
+                                  the other, while the device works */
 
     double link_bytes_per_s; /* bus bandwidth per rank inside a node, large payload */
     double link_hop_s;
@@ -136,6 +141,8 @@ struct machine {
     double fabric_bytes_per_s; /* per node over all NICs; 0: no fabric */
     double fabric_hop_s;
     struct ramp fabric_ramp;
+    double unhidden;         /* share of the collectives beside compute that costs its time all the
+                                same: launches, ordering, uneven ranks */
     double overlap_slowdown; /* compute takes this much longer while a collective runs; >= 1 */
 
     double copy_bytes_per_s;      /* per rank, device to host and back each */

@@ -156,6 +156,20 @@ static double cores_of_rank(const struct hardware *hw)
                                                    : 1;
 }
 
+/* A share of what compute covers costs its time all the same: it counts as exposed. Returns the
+ * seconds by which the section just run grows. */
+static double add_unhidden(struct sim *x)
+{
+    static const enum lane lanes[] = {LANE_GATHER, LANE_REDUCE};
+    double added = 0;
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        double hidden = fmax(0, x->busy_s[lanes[i]] - x->exposed_s[lanes[i]]);
+        x->exposed_s[lanes[i]] += x->m->unhidden * hidden;
+        added += x->m->unhidden * hidden;
+    }
+    return added;
+}
+
 static void run_sections(struct simulation *out, struct sim *x)
 {
     double busy_s[SCHEDULE_MAX_SECTIONS][LANE_COUNT], exposed_s[SCHEDULE_MAX_SECTIONS][LANE_COUNT];
@@ -164,6 +178,7 @@ static void run_sections(struct simulation *out, struct sim *x)
         int like = sec->same_as >= 0 ? sec->same_as : i;
         if (like == i) {
             out->section_s[i] = run_section(x, sec);
+            out->section_s[i] += add_unhidden(x);
             memcpy(busy_s[i], x->busy_s, sizeof busy_s[i]);
             memcpy(exposed_s[i], x->exposed_s, sizeof exposed_s[i]);
         }

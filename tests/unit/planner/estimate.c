@@ -154,8 +154,8 @@ static void folded_equals_unfolded(void **state)
         struct estimate whole, quick;
         assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
         assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);
-        /* copies to the host need many blocks to reach their steady state */
-        assert_near(quick.step_s, whole.step_s, s.offload ? 1e-3 : 1e-9);
+        /* a lane that slowly falls behind needs many blocks to show it */
+        assert_near(quick.step_s, whole.step_s, 1e-3);
         assert_near((double)quick.peak_bytes, (double)whole.peak_bytes, 1e-4);
         assert_near((double)quick.host_ram_bytes, (double)whole.host_ram_bytes, 1e-4);
         int64_t live = 0;

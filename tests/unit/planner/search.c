@@ -620,7 +620,8 @@ static void the_plan_is_the_best_of_its_alternatives(void **state)
         if (all[k].fits && all[k].run_s < best)
             best = all[k].run_s;
     }
-    assert_true(fabs(best / s->plans[0].bill.run_s[BILL_MID] - 1) < 1e-6);
+    /* one from few blocks, the other from all of them */
+    assert_true(fabs(best / s->plans[0].bill.run_s[BILL_MID] - 1) < 1e-3);
     assert_same_strategy(&all[s->plans[0].strategy.kind].strategy, &s->plans[0].strategy);
     search_free(s);
     offers_free(l);

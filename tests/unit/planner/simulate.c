@@ -36,6 +36,7 @@ static struct machine ideal(int64_t ranks)
     m.step_overhead_s = 0;
     m.jitter_per_doubling = 0;
     m.overlap_slowdown = 1;
+    m.unhidden = 0;
     return m;
 }
 

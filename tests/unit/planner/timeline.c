@@ -114,6 +114,7 @@ static void simulate_plainly(
     for (int i = 0; i < s->n_sections; i++) {
         const struct section *sec = &s->section[i];
         struct plain x = {.s = s, .m = m, .out = out};
+        struct simulation before = *out;
         for (int l = 0; l < LANE_COUNT; l++) {
             x.op[l] = x.last[l] = -1;
             x.next[l] = on_lane(s, sec, l, sec->first_op);
@@ -123,6 +124,12 @@ static void simulate_plainly(
             start(&x, sec);
             slow_down(&x);
             dt = pass(&x, (double)sec->repeat);
+        }
+        for (int l = LANE_GATHER; l <= LANE_REDUCE; l++) {
+            double busy = out->busy_s[l] - before.busy_s[l];
+            double hidden = busy - (out->exposed_s[l] - before.exposed_s[l]);
+            out->exposed_s[l] += m->unhidden * hidden;
+            out->section_s[i] += m->unhidden * hidden / (double)sec->repeat;
         }
         out->step_s += out->section_s[i] * (double)sec->repeat;
     }
