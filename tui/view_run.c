@@ -84,7 +84,7 @@ static void draw_state(const struct ui *ui, struct pane p)
         x = text_putf(p, 0, x, ROLE_NORMAL, "  for %s", show_seconds(time, end_s - r->launched_s));
     /* of the steps alone: the time between attempts says nothing about the rest */
     double per_step_s = run_series_mean(&v->series, RUN_STEP_S, MEAN_STEPS);
-    if (!run_state_is_final(r->state) && per_step_s > 0)
+    if (!run_state_is_final(r->state) && per_step_s > 0 && step < (double)r->steps)
         x = text_putf(p, 0, x, ROLE_NORMAL, "  %s left",
             show_seconds(left, per_step_s * ((double)r->steps - step)));
     if (r->attempt > 1)
@@ -111,11 +111,13 @@ static void draw_measured(const struct ui *ui, struct pane p)
     char a[SHOW_TEXT], b[SHOW_TEXT];
     double speed = run_series_mean(&v->series, RUN_SPEED, MEAN_STEPS);
     double bytes = run_series_last(&v->series, RUN_MEMORY);
-    draw_against(p, 1, 1, "tokens/s", show_number(a, speed),
+    int speed_x = draw_against(p, 1, 1, "tokens/s", show_number(a, speed),
         show_number(b, r->predicted_tokens_per_s), speed / r->predicted_tokens_per_s);
-    draw_against(p, 2, 1, "memory  ", show_bytes(a, bytes), show_bytes(b, r->predicted_bytes),
-        bytes / r->predicted_bytes);
-    int half = p.r.w / 2;
+    int memory_x = draw_against(p, 2, 1, "memory  ", show_bytes(a, bytes),
+        show_bytes(b, r->predicted_bytes), bytes / r->predicted_bytes);
+    int half = p.r.w / 2, left_x = (speed_x > memory_x ? speed_x : memory_x) + 2;
+    if (half < left_x)
+        half = left_x;
     int x = text_putf(p, 1, half, ROLE_HEADER, "loss");
     x = text_putf(
         p, 1, x, ROLE_NORMAL, " %s", show_number(a, run_series_last(&v->series, RUN_LOSS)));
