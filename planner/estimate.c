@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "planner/engine_memory.h"
 #include "planner/layout.h"
 #include "planner/split.h"
 #include "planner/timeline.h"
@@ -134,33 +135,22 @@ static void fill_memory(struct estimate *x, const struct schedule *schedule)
     x->host_slab_bytes = schedule->slab_bytes[MEMORY_HOST] * schedule->strategy.ranks_per_node;
 }
 
-/* What a schedule of another engine does not hold: copies of activations that its framework makes,
- * buffers beside the units, and the micro batches that a pipeline rank keeps. The first stage holds
- * those and no logits, the last one the logits and one micro batch. */
-static void add_engine_memory(struct estimate *x, const struct strategy *s)
+/* Another engine lays nothing out: its memory comes from closed forms. */
+static void fill_engine_memory(struct estimate *x, const struct model *m, const struct strategy *s)
 {
-    const struct engine_profile *p = profile_of(s->engine);
-    if (p->is_bundled)
+    if (profile_of(s->engine)->is_bundled)
         return;
-    double kept = (double)x->part_bytes[PART_ACTIVATIONS];
-    double factor = s->recompute == RECOMPUTE_NONE ? p->activation_factor : 1;
-    double first = kept * factor * split_in_flight(s);
-    double last = kept * factor + (double)x->part_bytes[PART_LOGITS];
-    bool is_first = s->parallel.pipeline > 1 && first > last;
-    if (is_first) {
-        x->peak_bytes -= x->part_bytes[PART_LOGITS];
-        x->part_bytes[PART_LOGITS] = 0;
-    }
-    int64_t activations = (int64_t)(is_first ? first : kept * factor);
-    x->peak_bytes += activations - x->part_bytes[PART_ACTIVATIONS] + (int64_t)p->bucket_bytes;
-    x->part_bytes[PART_ACTIVATIONS] = activations;
-    x->part_bytes[PART_SCRATCH] += (int64_t)p->bucket_bytes;
+    struct engine_memory memory = engine_memory(m, s);
+    for (int i = 0; i < PART_COUNT; i++)
+        x->part_bytes[i] = (int64_t)memory.part[i];
+    x->peak_bytes = (int64_t)memory.total;
+    x->packing_bytes = 0;
 }
 
 static void fill_rest(
     struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
 {
-    add_engine_memory(x, s);
+    fill_engine_memory(x, m, s);
     fill_checkpoint(x, m, s, mc);
     fill_capacity(x, mc);
     fill_host(x, s, mc);

@@ -10,6 +10,7 @@
 #include "base/csv.h"
 #include "base/str.h"
 #include "inventory/gpu.h"
+#include "planner/evidence_memory.h"
 
 /* --- words --- */
 
@@ -43,6 +44,7 @@ const char *mem_kind_name(enum mem_kind k)
 
 #define COLUMN_MAP(X)                                                                              \
     X(id)                                                                                          \
+    X(year)                                                                                        \
     X(framework)                                                                                   \
     X(model)                                                                                       \
     X(n_layers)                                                                                    \
@@ -175,7 +177,7 @@ static const struct {
     {"NeMo", "megatron-nemo", ENGINE_MEGATRON},
     {"Megatron-Core", "megatron-core", ENGINE_MEGATRON},
     {"Megatron-LM 0", "megatron-core", ENGINE_MEGATRON},
-    {"Megatron-DeepSpeed", "megatron-deepspeed", ENGINE_MEGATRON},
+    {"Megatron-DeepSpeed", "megatron-deepspeed", ENGINE_MEGATRON_DEEPSPEED},
     {"Megatron-LLaMA", "megatron-llama", ENGINE_MEGATRON},
     {"Megatron", "megatron-lm", ENGINE_MEGATRON},
     {"nanotron", "megatron-nanotron", ENGINE_MEGATRON},
@@ -215,7 +217,9 @@ static void read_stack(struct reader *r)
     snprintf(
         o->stack, sizeof o->stack, "%s%s%s%s", frameworks[i].stack, compiled, plain, release_of(r));
     /* Megatron-FSDP, and Megatron-DeepSpeed beyond ZeRO-1 */
-    if (o->strategy.engine == ENGINE_MEGATRON && o->strategy.kind >= STRATEGY_ZERO2)
+    bool is_megatron =
+        o->strategy.engine == ENGINE_MEGATRON || o->strategy.engine == ENGINE_MEGATRON_DEEPSPEED;
+    if (is_megatron && o->strategy.kind >= STRATEGY_ZERO2)
         o->strategy.engine =
             strstr(name, "DeepSpeed") || strstr(name, "Intern") ? ENGINE_DEEPSPEED : ENGINE_FSDP2;
 }
@@ -436,7 +440,7 @@ static void read_kind(struct reader *r)
     } words[] = {{"ddp", STRATEGY_DDP}, {"zero1", STRATEGY_ZERO1}, {"zero2", STRATEGY_ZERO2},
         {"zero3", STRATEGY_ZERO3}, {"hsdp", STRATEGY_HSDP}, {"gemini", STRATEGY_ZERO3}};
     const char *word = cell(r, COL_strategy);
-    if (!*word)
+    if (!*word || strstr(cell(r, COL_notes), "ZeRO stage not stated"))
         o->unstated |= UNSTATED_STRATEGY;
     bool is_known = !*word;
     for (size_t i = 0; i < BASE_COUNT(words); i++)
@@ -486,6 +490,10 @@ static void read_batch(struct reader *r)
         refuse(r, SKIP_CONTRADICTION);
     if (micro == 0)
         o->unstated |= UNSTATED_BATCH;
+    /* torchtitan makes as many micro batches as there are stages, unless told otherwise */
+    bool is_titan = strncmp(o->stack, "fsdp2-torchtitan", 16) == 0;
+    if (micro == 0 && accum == 0 && is_titan && s->parallel.pipeline > 1)
+        accum = own > s->parallel.pipeline ? s->parallel.pipeline : own > 0 ? own : 1;
     if (micro == 0 && accum > 0)
         micro = own > accum ? own / accum : 1;
     if (micro == 0)
@@ -545,14 +553,15 @@ static void read_recompute(struct reader *r)
     const char *word = cell(r, COL_act_ckpt);
     if (!*word)
         o->unstated |= UNSTATED_RECOMPUTE;
+    /* torchtune's recipes for full training recompute unless told otherwise */
+    if (!*word && strncmp(o->stack, "fsdp2-torchtune", 15) == 0)
+        word = "full";
     o->strategy.recompute = strncasecmp(word, "full", 4) == 0        ? RECOMPUTE_FULL
                             : strncasecmp(word, "selective", 9) == 0 ? RECOMPUTE_SELECTIVE
                                                                      : RECOMPUTE_NONE;
     const char *offload = cell(r, COL_offload);
     if (strstr(offload, "optimizer-cpu"))
         o->strategy.offload = OFFLOAD_OPTIMIZER;
-    else if (*offload && strcasecmp(offload, "none") != 0 && !strstr(offload, "activation"))
-        refuse(r, SKIP_UNSUPPORTED);
     if (!*cell(r, COL_flash_attn))
         o->unstated |= UNSTATED_ATTENTION;
     o->strategy.has_plain_attention = strcasecmp(cell(r, COL_flash_attn), "no") == 0;
@@ -629,10 +638,17 @@ static void read_row(struct reader *r)
     read_precision(r);
     read_states(r);
     read_recompute(r);
+    struct memory_words words = {.year = whole(r, COL_year, 2022),
+        .compile = cell(r, COL_compile),
+        .notes = cell(r, COL_notes),
+        .offload = cell(r, COL_offload)};
+    evidence_memory_options(o, &words);
     read_measured(r);
     struct err e = ERR_INIT;
     if (!r->is_bad && (model_check(&o->model, &e) || strategy_check(&o->strategy, &o->model, &e)))
         refuse(r, SKIP_LAYOUT);
+    if (!r->is_bad)
+        evidence_assume_fit(o);
 }
 
 enum rc evidence_read(struct evidence *out, const struct csv *table, struct err *e)

@@ -69,6 +69,7 @@ struct evidence_row {
     enum mem_kind mem_kind;
     bool is_oom; /* it ran out of memory */
     unsigned unstated;
+    bool is_inferred; /* something unstated is taken as the run must have had it, to fit at all */
 };
 
 struct evidence_skip {

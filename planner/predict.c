@@ -5,18 +5,81 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "planner/engine_memory.h"
 
 static const double z90 = 1.6449;
 
 struct case_of_run {
     struct evidence_row row;
     struct prepared *prepared;
+    /* the least and the most allocated over what the source leaves open, over what is assumed */
+    double least, most;
 };
 
 const char *basis_name(enum basis b)
 {
     static const char *const names[] = {"calibrated", "sibling", "prior"};
     return names[b];
+}
+
+/* --- what the source leaves open --- */
+
+struct open_range {
+    const struct evidence_row *row;
+    double least, most;
+};
+
+static void take(struct open_range *x, const struct strategy *s)
+{
+    double bytes = engine_memory(&x->row->model, s).total;
+    x->least = fmin(x->least, bytes);
+    x->most = fmax(x->most, bytes);
+}
+
+/* States in fp32, in 16 bits, in 8; without gradients beside them where the engine offers it. */
+static void take_optimizers(struct open_range *x, struct strategy s)
+{
+    take(x, &s);
+    if (!(x->row->unstated & UNSTATED_OPTIMIZER))
+        return;
+    int most = s.moment_bytes;
+    for (s.moment_bytes = 2; s.moment_bytes < most; s.moment_bytes *= 2)
+        take(x, &s);
+}
+
+/* All sequences of a rank at once, or one after the other; nobody knows how many where not even
+ * the global batch is stated. */
+static void take_batches(struct open_range *x, struct strategy s)
+{
+    take_optimizers(x, s);
+    if (!(x->row->unstated & UNSTATED_BATCH))
+        return;
+    if (s.grad_accum * s.micro_batch == 1)
+        x->most = INFINITY;
+    s.grad_accum *= s.micro_batch;
+    s.micro_batch = 1;
+    take_optimizers(x, s);
+    if (s.parallel.pipeline == 1) {
+        s.micro_batch = s.grad_accum;
+        s.grad_accum = 1;
+    }
+    take_optimizers(x, s);
+}
+
+static void find_range(struct case_of_run *c)
+{
+    const struct strategy *s = &c->row.strategy;
+    struct open_range x = {&c->row, INFINITY, 0};
+    double assumed = engine_memory(&c->row.model, s).total;
+    take_batches(&x, *s);
+    struct strategy other = *s;
+    if (c->row.unstated & UNSTATED_RECOMPUTE)
+        for (int i = RECOMPUTE_NONE; i <= RECOMPUTE_FULL; i++) {
+            other.recompute = (enum recompute)i;
+            take_batches(&x, other);
+        }
+    c->least = x.least / assumed;
+    c->most = x.most / assumed;
 }
 
 enum rc case_make(struct case_of_run **out, const struct evidence_row *row, struct err *e)
@@ -28,6 +91,9 @@ enum rc case_make(struct case_of_run **out, const struct evidence_row *row, stru
         free(c);
         return err_in(e, "%s", row->id);
     }
+    c->least = c->most = 1;
+    if (!profile_of(row->strategy.engine)->is_bundled)
+        find_range(c);
     *out = c;
     return RC_OK;
 }
@@ -46,11 +112,29 @@ enum rc case_machine(
     return machine_make(out, r, &c->row.hw, c->row.stack, e);
 }
 
-static void set_memory(struct prediction *p, enum mem_kind k, double bytes, double log_sd)
+/* --- prediction --- */
+
+/* What a kind of meter shows of allocated tensors. */
+static double shown(const struct machine *m, enum mem_kind k, double allocated)
 {
-    p->peak_bytes[k] = bytes;
-    p->peak_low[k] = bytes * exp(-z90 * log_sd);
-    p->peak_high[k] = bytes * exp(z90 * log_sd);
+    double reserved = allocated * m->reserved_of_allocated;
+    return k == MEM_ALLOCATED || k == MEM_ACTIVE ? allocated
+           : k == MEM_NVIDIA_SMI                 ? reserved + m->external_bytes
+                                                 : reserved;
+}
+
+/* The band spans what is left open, and around that the spread of what is not; no meter shows more
+ * than the card has. One that is not named may be any. */
+static void set_memory(struct prediction *p, enum mem_kind k, const struct case_of_run *c,
+    const struct machine *m, double allocated)
+{
+    bool is_unsaid = k == MEM_UNSAID;
+    double card = (double)m->hw.memory_bytes, spread = exp(z90 * m->memory_log_sd);
+    double low = shown(m, is_unsaid ? MEM_ALLOCATED : k, allocated * c->least);
+    double high = shown(m, is_unsaid ? MEM_NVIDIA_SMI : k, allocated * c->most);
+    p->peak_bytes[k] = shown(m, k, allocated);
+    p->peak_low[k] = fmin(low / spread, p->peak_bytes[k]);
+    p->peak_high[k] = fmax(fmin(high * spread, card), p->peak_bytes[k]);
 }
 
 void case_predict(struct prediction *out, const struct case_of_run *c, const struct machine *m)
@@ -62,14 +146,12 @@ void case_predict(struct prediction *out, const struct case_of_run *c, const str
     out->tokens_low = out->tokens_per_s * x.step_s / x.step_high_s;
     out->tokens_high = out->tokens_per_s * x.step_s / x.step_low_s;
     double allocated = (double)(x.peak_bytes - x.packing_bytes);
-    double reserved = allocated * m->reserved_of_allocated;
-    set_memory(out, MEM_ALLOCATED, allocated, m->memory_log_sd);
-    set_memory(out, MEM_ACTIVE, allocated, m->memory_log_sd);
-    set_memory(out, MEM_RESERVED, reserved, m->memory_log_sd);
-    set_memory(out, MEM_UNSAID, reserved, m->memory_log_sd);
-    set_memory(out, MEM_NVIDIA_SMI, reserved + m->external_bytes, m->memory_log_sd);
+    for (int k = 0; k < MEM_KINDS; k++)
+        set_memory(out, (enum mem_kind)k, c, m, allocated);
+    /* an allocator that runs short gives back what it can: half of what it held, say */
+    double needed = allocated * sqrt(m->reserved_of_allocated);
     double room = (double)m->hw.memory_bytes - m->external_bytes;
     out->fit_probability =
-        room > 0 ? 0.5 * erfc(-(log(room / allocated) / m->memory_log_sd) / sqrt(2)) : 0;
+        room > 0 ? 0.5 * erfc(-(log(room / needed) / m->memory_log_sd) / sqrt(2)) : 0;
     out->basis = (enum basis)m->basis;
 }

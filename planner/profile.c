@@ -3,12 +3,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sources. States: ZeRO (arXiv 1910.02054), Megatron-LM's distributed optimizer (bf16 parameters,
- * fp32 gradients, 12 bytes of optimizer per parameter and rank), FSDP's fp32 shards cast when
- * gathered, FSDP2's flat gather buffer beside the parameters copied out of it and its fp32 reduce
- * input. Buckets: DeepSpeed's defaults of 5e8 reduced and 5e7 prefetched elements of two bytes; DDP
- * of torch 25 MB. Logits: bf16, an fp32 copy, log-probabilities and their gradient in eager
- * PyTorch; Megatron's vocabulary-parallel loss works in place. */
+/* Sources.
+ *
+ * States: ZeRO (arXiv 1910.02054); Megatron-LM's theoretical_memory_usage.py (bf16 parameters, fp32
+ * gradients, 12 bytes of optimizer); FSDP keeps fp32 shards and casts what it gathers; DeepSpeed
+ * copies a rank's 16-bit gradients to fp32 before its step (stage_1_and_2.py, stage3.py), and its
+ * BF16_Optimizer, which pipelines use, accumulates in fp32 beside them.
+ * Gathered: FSDP2's flat buffer beside the parameters copied out of it, and its fp32 reduce input;
+ * DeepSpeed's stage3_max_live_parameters of 1e9. Buckets: DeepSpeed's reduce_bucket_size of 5e8 and
+ * stage3_prefetch_bucket_size of 5e7 elements of two bytes; DDP of torch 25 MB, twice.
+ * Logits: bf16, an fp32 copy, log-probabilities, their gradient and its copy: 16 bytes in eager
+ * PyTorch, 14 compiled (torchtitan's Llama-3-8B over sequence lengths); Megatron's
+ * vocabulary-parallel loss works in place.
+ * Factors over what a block keeps: fp32 copies in norms, rotary embedding and SiLU. Eager FSDP2 1.4
+ * and compiled 1.1 (torchtitan without recompute, 53.1 and 46.6 GiB: torchao's float8 table;
+ * torchtune 60 and 51 GiB), Hugging Face models 1.5 (stas00/ml-engineering, 99 GiB without
+ * recompute), Megatron with fused kernels 1.1 at most (SimuMax). */
 static const struct engine_profile profiles[ENGINE_COUNT] = {
     [ENGINE_BERTH] = {.name = "berth",
         .stack = "berth",
@@ -30,6 +40,8 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .gathered_copies = 1,
         .logit_bytes = 10,
         .activation_factor = 1.3,
+        .fused_logit_bytes = 8,
+        .fused_factor = 1.0,
         .prefetch = 1},
     [ENGINE_FSDP2] = {.name = "fsdp2",
         .stack = "fsdp2",
@@ -39,8 +51,10 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .unit_grad_bytes = 6,
         .reduce_bytes = 4,
         .gathered_copies = 2,
-        .logit_bytes = 14,
-        .activation_factor = 1.1,
+        .logit_bytes = 16,
+        .activation_factor = 1.4,
+        .fused_logit_bytes = 14,
+        .fused_factor = 1.1,
         .prefetch = 1,
         .selective = SELECTIVE_MATMULS},
     [ENGINE_DEEPSPEED] = {.name = "deepspeed",
@@ -50,9 +64,14 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .unit_grad_bytes = 2,
         .reduce_bytes = 2,
         .gathered_copies = 1,
-        .logit_bytes = 14,
-        .activation_factor = 1.3,
+        .logit_bytes = 16,
+        .activation_factor = 1.5,
         .bucket_bytes = 1.1e9,
+        .fused_logit_bytes = 14,
+        .fused_factor = 1.1,
+        .live_params = 1e9,
+        .step_grad_bytes = 4,
+        .keeps_gradients = true,
         .prefetch = 2},
     [ENGINE_ACCELERATE_ZERO3] = {.name = "accelerate-zero3",
         .stack = "deepspeed-accelerate",
@@ -64,6 +83,11 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .logit_bytes = 16,
         .activation_factor = 1.6,
         .bucket_bytes = 1.1e9,
+        .fused_logit_bytes = 14,
+        .fused_factor = 1.1,
+        .live_params = 1e9,
+        .step_grad_bytes = 4,
+        .keeps_gradients = true,
         .prefetch = 2},
     [ENGINE_MEGATRON] = {.name = "megatron",
         .stack = "megatron",
@@ -74,7 +98,29 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .gathered_copies = 1,
         .logit_bytes = 6,
         .activation_factor = 1.1,
+        .fused_logit_bytes = 6,
+        .fused_factor = 1.0,
+        .keeps_gradients = true,
+        .keeps_8bit_inputs = true,
         .prefetch = 1,
+        .selective = SELECTIVE_ATTENTION},
+    [ENGINE_MEGATRON_DEEPSPEED] = {.name = "megatron-deepspeed",
+        .stack = "megatron-deepspeed",
+        .help = "Megatron under DeepSpeed's ZeRO-1",
+        .grad_bytes = 2,
+        .unit_grad_bytes = 4,
+        .reduce_bytes = 4,
+        .gathered_copies = 1,
+        .logit_bytes = 10,
+        .fused_logit_bytes = 10,
+        .activation_factor = 1.1,
+        .fused_factor = 1.1,
+        .bucket_bytes = 1e9,
+        .prefetch = 1,
+        .step_grad_bytes = 4,
+        .bf16_accumulator_bytes = 4,
+        .stage_outputs = 1,
+        .keeps_gradients = true,
         .selective = SELECTIVE_ATTENTION},
     [ENGINE_DDP] = {.name = "ddp",
         .stack = "ddp",
@@ -86,6 +132,8 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .logit_bytes = 14,
         .activation_factor = 1.3,
         .bucket_bytes = 5e7,
+        .fused_logit_bytes = 14,
+        .fused_factor = 1.0,
         .prefetch = 1},
 };
 

@@ -22,9 +22,10 @@ enum engine {
     ENGINE_FSDP1,     /* torch.distributed.fsdp, flat parameters; ZeRO-3, ZeRO-2 and hybrid */
     ENGINE_FSDP2,     /* fully_shard, per-parameter */
     ENGINE_DEEPSPEED, /* ZeRO-1/2/3 */
-    ENGINE_ACCELERATE_ZERO3, /* DeepSpeed below, with accelerate's defaults */
-    ENGINE_MEGATRON,         /* distributed optimizer */
-    ENGINE_DDP,              /* plain replication, mixed precision by autocast */
+    ENGINE_ACCELERATE_ZERO3,   /* DeepSpeed below, with accelerate's defaults */
+    ENGINE_MEGATRON,           /* distributed optimizer */
+    ENGINE_MEGATRON_DEEPSPEED, /* Megatron's layers and splits under DeepSpeed's ZeRO-1 */
+    ENGINE_DDP,                /* plain replication, mixed precision by autocast */
     ENGINE_COUNT
 };
 
@@ -40,9 +41,18 @@ struct engine_profile {
     int reduce_bytes;    /* on the wire when gradients are reduced */
     int gathered_copies; /* of a gathered unit: the flat buffer, and parameters copied out of it */
     int logit_bytes;     /* of all copies of the logits alive at the loss; 0: one, in place */
-    double activation_factor; /* of what a block keeps, over the list in schedule_block.c */
-    double bucket_bytes;      /* reduce and prefetch buffers, whole */
-    int prefetch;             /* units gathered ahead */
+    int fused_logit_bytes;      /* the same where elementwise work is fused */
+    double activation_factor;   /* of what a block keeps, over the list in engine_memory.c */
+    double fused_factor;        /* where elementwise work is fused */
+    double bucket_bytes;        /* reduce and prefetch buffers, whole */
+    double live_params;         /* gathered at once; 0: units are, one by one */
+    int step_grad_bytes;        /* fp32 copies of a rank's own gradients at the step */
+    int bf16_accumulator_bytes; /* beside gradients of 16 bits, in a pipeline that computes in bf16
+                                 */
+    int stage_outputs;          /* outputs of its stage that a pipeline keeps of a micro batch */
+    bool keeps_gradients;       /* their memory is never given back */
+    bool keeps_8bit_inputs;     /* inputs of 8-bit products are kept as such */
+    int prefetch;               /* units gathered ahead */
     enum selective selective;
 };
 

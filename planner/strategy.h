@@ -38,6 +38,23 @@ struct parallel {
     int64_t virtual_stages; /* of one pipeline rank (interleaved schedule) */
 };
 
+/* How an engine computes the loss: on all logits at once, in pieces of whole logits, or without
+ * ever having them whole. */
+enum loss { LOSS_WHOLE, LOSS_CHUNKED, LOSS_FUSED };
+
+/* What decides over memory beside the strategy; for prediction only. */
+struct memory_options {
+    enum loss loss;
+    double whole_blocks; /* selective recompute by blocks: so many keep all; 0: within blocks */
+    bool is_fused;       /* elementwise work, by a compiler or by hand */
+    bool has_sequence_parallel; /* tensor ranks split the residual stream too (arXiv 2205.05198) */
+    bool frees_gradients;       /* the optimizer runs inside the backward pass */
+    bool pages_optimizer;       /* its states lie in managed memory, which may be the host's */
+    bool reduces_in_16bit;      /* gradients are kept in the type of activations */
+    bool shards_tables;         /* zero3: embedding and head are units as blocks are */
+    bool offloads_parameters, offloads_activations;
+};
+
 /* Value type; strategy_check says whether it makes sense. */
 struct strategy {
     enum strategy_kind kind;
@@ -59,6 +76,7 @@ struct strategy {
     bool has_plain_attention; /* scores are stored: no fused kernel */
     int moment_bytes;         /* of both moments of a parameter: 8 in fp32 */
     int master_bytes;         /* of the master copy: 4; 0: none is kept */
+    struct memory_options memory;
 };
 
 const char *strategy_kind_name(enum strategy_kind k);

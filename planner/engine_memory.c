@@ -1,0 +1,314 @@
+#include "planner/engine_memory.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planner/split.h"
+
+/* Stored attention scores: two bytes before and after the softmax, and a byte of mask. */
+static const double score_bytes = 5;
+/* Logits computed whole in 16 bits and their gradient, all else by pieces (torchtune's
+ * CEWithChunkedOutputLoss, Inductor's fused loss of torch 2.7 and later). */
+static const double chunked_logit_bytes = 4;
+/* Neither logits nor their gradient are ever whole (Liger: arXiv 2410.10989). */
+static const double fused_logit_bytes = 0.5;
+
+/* One rank of a pipeline stage. */
+struct rank {
+    const struct engine_profile *p;
+    const struct strategy *s;
+    struct model m;           /* its share */
+    struct strategy own;      /* its share */
+    double wide;              /* how much of a row of the residual stream it keeps */
+    double tokens;            /* of a micro batch */
+    double act;               /* bytes of an element of activations and computed parameters */
+    double block, experts;    /* parameters of a block, and of its routed experts beside them */
+    double table;             /* of the embedding, or of the head */
+    double layers, in_flight; /* blocks, and micro batches it holds */
+    double tables;            /* how many of the two it has */
+    bool has_loss;
+};
+
+static bool shards_parameters(const struct strategy *s)
+{
+    return s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP;
+}
+
+/* Micro batches in flight (arXiv 2104.04473, section 2.2): interleaved, rank i of p holds
+ * 2 (p - i - 1) + (v - 1) p + 1 chunks of one v-th of its blocks. */
+static double in_flight(const struct strategy *s, bool is_last)
+{
+    double p = (double)s->parallel.pipeline, v = (double)s->parallel.virtual_stages;
+    if (!is_last)
+        return split_in_flight(s);
+    return v > 1 && s->grad_accum >= s->parallel.pipeline ? ((v - 1) * p + 1) / v : 1;
+}
+
+static struct rank make_rank(const struct model *m, const struct strategy *s, bool is_last)
+{
+    struct rank r = {.p = profile_of(s->engine),
+        .s = s,
+        .m = split_model(m, s),
+        .own = split_strategy(s),
+        .act = (double)precision_bytes(s->precision)};
+    struct unit_layout block;
+    model_unit_layout(&r.m, 1, 1, &block);
+    r.experts = (double)r.m.expert_params;
+    r.block = (double)block.params - r.experts;
+    r.table = (double)(r.m.vocab * r.m.width);
+    r.layers = (double)r.m.layers;
+    bool is_split = s->parallel.pipeline > 1;
+    r.tables = is_split || m->is_tied ? 1 : 2;
+    r.has_loss = is_last || !is_split;
+    r.in_flight = is_split ? in_flight(s, is_last) : 1;
+    r.tokens = (double)(r.own.seq * s->micro_batch);
+    bool is_sequence_split = s->parallel.tensor > 1 && s->memory.has_sequence_parallel;
+    r.wide = (double)r.m.width / (is_sequence_split ? (double)s->parallel.tensor : 1);
+    return r;
+}
+
+/* --- activations of a block, bytes of a micro batch --- */
+
+static double heads_width(const struct rank *r)
+{
+    return (double)(r->m.heads * r->m.head_dim);
+}
+
+static double scores(const struct rank *r)
+{
+    if (!r->s->has_plain_attention)
+        return 0;
+    return score_bytes * r->tokens * (double)r->s->seq * (double)r->m.heads;
+}
+
+/* Everything that backward reads: block input, two norm outputs, the sum after attention, queries,
+ * keys and values, what the heads see and its log-sum-exp, and the MLP before and after its
+ * activation function. Inputs of 8-bit products are kept in 8 bits by some. */
+static double kept_whole(const struct rank *r)
+{
+    bool is_gated = r->m.family == MODEL_LLAMA && !r->m.has_plain_mlp;
+    bool is_8bit = r->p->keeps_8bit_inputs && r->s->precision >= PRECISION_FP8;
+    double input = is_8bit ? 1 : r->act, ffn = (double)r->m.ffn;
+    double norms = 2 * r->act * r->wide + 2 * input * r->wide;
+    double attention = r->act * (double)((r->m.heads + 2 * r->m.kv_heads) * r->m.head_dim) +
+                       r->act * heads_width(r) + 4 * (double)r->m.heads;
+    double mlp = (is_gated ? 2 : 1) * r->act * ffn + input * ffn;
+    double routed = r->m.expert_params > 0 ? r->act * (double)(r->m.expert_top * r->m.width) : 0;
+    return r->tokens * (norms + attention + mlp + routed);
+}
+
+/* torchtitan's per-operation mode: block input, queries, values, attention, the gate and the MLP's
+ * output; every second product and everything cheap is computed again. */
+static double kept_half(const struct rank *r)
+{
+    double attention = r->act * (double)((2 * r->m.heads + r->m.kv_heads) * r->m.head_dim) +
+                       4 * (double)r->m.heads;
+    return r->tokens * (2 * r->act * r->wide + attention + r->act * (double)r->m.ffn);
+}
+
+static double factor(const struct rank *r)
+{
+    return r->s->memory.is_fused ? r->p->fused_factor : r->p->activation_factor;
+}
+
+static double kept_selected(const struct rank *r)
+{
+    double whole = r->s->memory.whole_blocks;
+    if (whole > 0)
+        return whole * kept_whole(r) * factor(r) + (1 - whole) * r->tokens * r->act * r->wide;
+    double ffn = (double)r->m.ffn;
+    switch (r->p->selective) {
+    case SELECTIVE_MATMULS:
+        return kept_half(r);
+    case SELECTIVE_ATTENTION:
+        return kept_whole(r) * factor(r);
+    default:
+        return kept_whole(r) * factor(r) - r->tokens * r->act * (2 * r->wide + ffn);
+    }
+}
+
+static double kept(const struct rank *r)
+{
+    switch (r->s->recompute) {
+    case RECOMPUTE_FULL:
+        return r->tokens * r->act * r->wide;
+    case RECOMPUTE_SELECTIVE:
+        return kept_selected(r);
+    default:
+        return kept_whole(r) * factor(r) + scores(r);
+    }
+}
+
+/* With sequence parallelism, the input of a product as it is gathered: as much is its gradient. */
+static double inputs(const struct rank *r)
+{
+    bool is_split = r->wide < (double)r->m.width;
+    return is_split ? r->tokens * r->act * (double)r->m.width : 0;
+}
+
+/* What the backward of one block needs beside what all keep: the rest of it, computed again, and
+ * gradients of what the MLP's last product and the block read. */
+static double block_live(const struct rank *r)
+{
+    double whole = kept_whole(r) * factor(r) + scores(r);
+    double again = fmax(0, whole - kept(r));
+    double gradients = r->act * ((double)r->m.ffn + 2 * r->wide);
+    return again + r->tokens * gradients + 2 * inputs(r);
+}
+
+/* --- states --- */
+
+struct states {
+    double param, grad, optimizer;
+};
+
+static double over(double elems, double experts, double shards, double expert_ranks)
+{
+    return elems / shards + experts / fmax(1, shards / expert_ranks);
+}
+
+static struct states make_states(const struct rank *r)
+{
+    const struct strategy *s = r->s;
+    bool is_mixed = s->master_bytes > 0 && s->precision != PRECISION_FP32;
+    bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
+    double param = is_mixed && r->p->has_fp32_shard ? 4 : r->act;
+    double grad = is_mixed ? r->p->grad_bytes : r->act;
+    if (s->memory.reduces_in_16bit)
+        grad = r->act;
+    if (is_mixed && s->precision != PRECISION_FP16 && s->parallel.pipeline > 1)
+        grad += r->p->bf16_accumulator_bytes;
+    double optimizer = s->moment_bytes;
+    if (is_mixed)
+        optimizer += r->p->step_grad_bytes + (r->p->has_fp32_shard ? 0 : s->master_bytes);
+    if (s->memory.offloads_parameters)
+        param = 0;
+    if (is_on_host)
+        optimizer = 0;
+    if (is_on_host && s->kind >= STRATEGY_ZERO2)
+        grad = 0; /* a bucket at a time */
+    if (s->memory.pages_optimizer)
+        optimizer = 0;
+    double dense = r->layers * r->block + r->tables * r->table;
+    double experts = r->layers * r->experts, ep = (double)s->parallel.expert;
+    return (struct states){
+        param * over(dense, experts, (double)strategy_parameter_shards(&r->own), ep),
+        grad * over(dense, experts, (double)strategy_gradient_shards(&r->own), ep),
+        optimizer * over(dense, experts, (double)strategy_optimizer_shards(&r->own), ep)};
+}
+
+/* --- whole parameters and gradients that the strategy brings together --- */
+
+/* Units gathered ahead and the one in use, their buffer beside them where parameters are copied out
+ * of it, and the embedding and the head where they are gathered for the whole step. */
+static double gathered(const struct rank *r)
+{
+    double block = r->block + r->experts, tables = r->tables * r->table;
+    if (!shards_parameters(r->s))
+        return 0;
+    if (r->p->live_params > 0)
+        return r->act *
+               fmax(fmin(r->layers * block + tables, r->p->live_params), fmax(block, r->table));
+    /* a pipeline gathers once for all its micro batches */
+    double blocks = r->s->parallel.pipeline > 1 ? r->layers : fmin(1 + r->p->prefetch, r->layers);
+    double copied = (r->p->gathered_copies - 1) * block;
+    if (r->s->memory.shards_tables)
+        return r->act * fmax(blocks * block + copied, r->table + fmax(copied, block));
+    return r->act * (blocks * block + copied + tables);
+}
+
+static double unit_gradients(const struct rank *r)
+{
+    double block = r->block + r->experts;
+    bool is_mixed = r->s->master_bytes > 0;
+    if (!shards_parameters(r->s))
+        return 0;
+    /* and reduces once, after its last micro batch: until then gradients are whole */
+    if (r->s->parallel.pipeline > 1 && r->p->live_params <= 0)
+        return 4 * (r->layers * block + r->table);
+    double tables = r->s->memory.shards_tables ? 0 : r->tables * r->table;
+    return (is_mixed ? r->p->unit_grad_bytes : r->act) * block + r->act * tables;
+}
+
+static double buckets(const struct rank *r)
+{
+    return r->s->ranks > 1 ? r->p->bucket_bytes : 0;
+}
+
+static double logits(const struct rank *r)
+{
+    /* a loss over split logits is not compiled */
+    bool is_fused = r->s->memory.is_fused && r->s->parallel.tensor == 1;
+    double whole = is_fused ? r->p->fused_logit_bytes : r->p->logit_bytes;
+    double bytes = r->s->memory.loss == LOSS_FUSED     ? fused_logit_bytes
+                   : r->s->memory.loss == LOSS_CHUNKED ? fmin(whole, chunked_logit_bytes)
+                                                       : whole;
+    return bytes * r->tokens * (double)r->m.vocab;
+}
+
+/* --- the peak --- */
+
+static void add_up(struct engine_memory *x)
+{
+    x->total = 0;
+    for (int i = 0; i < PART_COUNT; i++)
+        x->total += x->part[i];
+}
+
+/* A gradient that is handed to the optimizer and freed at once: the largest is that of a table. */
+static double one_gradient(const struct rank *r)
+{
+    return r->act * fmax(r->table, (double)(r->m.ffn * r->m.width));
+}
+
+static struct engine_memory peak_of(const struct rank *r)
+{
+    struct states st = make_states(r);
+    /* kept between micro batches, or for good; else they come as backward goes and activations go
+     */
+    bool is_lasting = r->s->grad_accum > 1 || r->s->kind != STRATEGY_DDP || r->p->keeps_gradients;
+    double grad = r->s->memory.frees_gradients ? one_gradient(r) : st.grad;
+    double block = kept(r), micro = r->layers * block;
+    if (r->s->parallel.pipeline > 1)
+        micro += r->p->stage_outputs * r->tokens * r->act * r->wide;
+    double acts = micro * r->in_flight;
+    if (r->s->memory.offloads_activations)
+        acts = fmin(acts, 2 * block);
+    struct engine_memory base = {{0}, 0};
+    base.part[PART_PARAMETERS] = st.param;
+    base.part[PART_OPTIMIZER] = st.optimizer;
+    base.part[PART_GRADIENTS] = is_lasting ? grad : 0;
+    base.part[PART_GATHERED] = gathered(r);
+    base.part[PART_SCRATCH] = buckets(r);
+
+    struct engine_memory loss = base, first = base, last = base;
+    loss.part[PART_ACTIVATIONS] = acts + 3 * r->tokens * r->act * r->wide + 2 * inputs(r);
+    loss.part[PART_LOGITS] = r->has_loss ? logits(r) : 0;
+    first.part[PART_ACTIVATIONS] = acts + block_live(r);
+    first.part[PART_UNIT_GRADIENTS] = unit_gradients(r);
+    last.part[PART_ACTIVATIONS] = acts - micro + fmin(micro, block) + block_live(r);
+    last.part[PART_UNIT_GRADIENTS] = unit_gradients(r);
+    last.part[PART_GRADIENTS] = grad;
+    add_up(&loss);
+    add_up(&first);
+    add_up(&last);
+    struct engine_memory *most = loss.total > first.total ? &loss : &first;
+    return most->total > last.total ? *most : last;
+}
+
+double engine_block_bytes(const struct model *m, const struct strategy *s)
+{
+    struct rank r = make_rank(m, s, false);
+    return kept(&r);
+}
+
+struct engine_memory engine_memory(const struct model *m, const struct strategy *s)
+{
+    struct rank r = make_rank(m, s, false);
+    struct engine_memory first = peak_of(&r);
+    if (s->parallel.pipeline <= 1)
+        return first;
+    r = make_rank(m, s, true);
+    struct engine_memory last = peak_of(&r);
+    return first.total > last.total ? first : last;
+}
