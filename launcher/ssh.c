@@ -35,6 +35,8 @@ enum {
     READS_ENDED = -1
 };
 
+static const double STEP_MAX_S = 30;
+
 /* exec stages */
 enum { EXEC_OPEN, EXEC_START, EXEC_PUMP, EXEC_CLOSE, EXEC_FREE };
 
@@ -234,16 +236,20 @@ static enum progress step_connect(struct ssh *s, struct err *e)
 static ssize_t read_some(libssh2_socket_t fd, void *buf, size_t n, int flags, void **abstract)
 {
     struct ssh *s = *abstract;
-    if (s->reads_left <= 0)
-        return s->reads_left == READS_ENDED ? -ENOTCONN : -EAGAIN;
-    s->reads_left--;
+    if (s->reads_left == READS_ENDED || clock_now_s() - s->step_s > STEP_MAX_S)
+        return -ENOTCONN; /* some of its loops wait by asking again and again */
+    if (s->reads_left == 0)
+        return -EAGAIN;
     ssize_t got = recv(fd, buf, n, flags);
+    if (got > 0)
+        s->reads_left--;
     return got < 0 ? -errno : got;
 }
 
 void ssh_begin_step(struct ssh *s)
 {
     s->reads_left = READS_PER_STEP;
+    s->step_s = clock_now_s();
 }
 
 static enum rc open_session(struct ssh *s, struct err *e)

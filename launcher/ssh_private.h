@@ -51,6 +51,7 @@ struct ssh {
     double not_before_s; /* pause between tries */
     pid_t jump_pid;
     int reads_left; /* of the socket, in this step */
+    double step_s;  /* when it began */
     struct _LIBSSH2_SESSION *session;
 
     struct _LIBSSH2_AGENT *agent;
