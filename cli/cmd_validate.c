@@ -114,13 +114,17 @@ static void print_scores(
     }
     score_row(t, "tensor, pipeline, experts",
         score_rows(v, n, MEASURED_THROUGHPUT, false, is_model_parallel, NULL));
-    score_row(t, "memory", score_rows(v, n, MEASURED_MEMORY, false, NULL, NULL));
+    score_row(
+        t, "memory, all stated", score_rows(v, n, MEASURED_MEMORY, false, is_memory_stated, NULL));
+    score_row(t, "memory, something open",
+        score_rows(v, n, MEASURED_MEMORY, false, is_memory_open, NULL));
     out_table(out, t, args);
     struct fit_score f = score_fit(v, n);
     out_printf(out,
         "fits: %zu of %zu rows that ran are said not to, %zu of %zu out of memory are "
-        "said to; Brier score %.3f\n",
-        f.false_oom, f.rows, f.false_fit, f.oom_rows, f.brier);
+        "said to; Brier score %.3f\n"
+        "inferred: of %zu rows that ran, something unstated is taken as it must have been to fit\n",
+        f.false_oom, f.rows, f.false_fit, f.oom_rows, f.brier, f.inferred);
     size_t missed = 0;
     for (size_t i = 0; i < ev->n_skipped; i++)
         missed += ev->skipped[i].is_full_and_ok;

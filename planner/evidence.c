@@ -216,12 +216,9 @@ static void read_stack(struct reader *r)
     const char *plain = strcasecmp(cell(r, COL_flash_attn), "no") == 0 ? "+plain" : "";
     snprintf(
         o->stack, sizeof o->stack, "%s%s%s%s", frameworks[i].stack, compiled, plain, release_of(r));
-    /* Megatron-FSDP, and Megatron-DeepSpeed beyond ZeRO-1 */
-    bool is_megatron =
-        o->strategy.engine == ENGINE_MEGATRON || o->strategy.engine == ENGINE_MEGATRON_DEEPSPEED;
-    if (is_megatron && o->strategy.kind >= STRATEGY_ZERO2)
-        o->strategy.engine =
-            strstr(name, "DeepSpeed") || strstr(name, "Intern") ? ENGINE_DEEPSPEED : ENGINE_FSDP2;
+    /* Megatron-FSDP, and InternEvo's own sharding */
+    if (o->strategy.engine == ENGINE_MEGATRON && o->strategy.kind >= STRATEGY_ZERO2)
+        o->strategy.engine = strstr(name, "Intern") ? ENGINE_DEEPSPEED : ENGINE_FSDP2;
 }
 
 /* --- the model --- */
@@ -551,11 +548,11 @@ static void read_recompute(struct reader *r)
 {
     struct evidence_row *o = r->out;
     const char *word = cell(r, COL_act_ckpt);
-    if (!*word)
-        o->unstated |= UNSTATED_RECOMPUTE;
     /* torchtune's recipes for full training recompute unless told otherwise */
     if (!*word && strncmp(o->stack, "fsdp2-torchtune", 15) == 0)
         word = "full";
+    if (!*word)
+        o->unstated |= UNSTATED_RECOMPUTE;
     o->strategy.recompute = strncasecmp(word, "full", 4) == 0        ? RECOMPUTE_FULL
                             : strncasecmp(word, "selective", 9) == 0 ? RECOMPUTE_SELECTIVE
                                                                      : RECOMPUTE_NONE;

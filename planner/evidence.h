@@ -42,17 +42,24 @@ enum skip {
 
 enum mem_kind { MEM_UNSAID, MEM_ALLOCATED, MEM_ACTIVE, MEM_RESERVED, MEM_NVIDIA_SMI, MEM_KINDS };
 
-/* What a row does not say, or says loosely. */
+/* What a row does not say, or says loosely; MODEL: heads or MLP width filled in. */
+#define UNSTATED_MAP(X)                                                                            \
+    X(UNSTATED_RECOMPUTE, 1, "recompute")                                                          \
+    X(UNSTATED_NETWORK, 2, "network")                                                              \
+    X(UNSTATED_PRECISION, 4, "precision")                                                          \
+    X(UNSTATED_BATCH, 8, "batch")                                                                  \
+    X(UNSTATED_OPTIMIZER, 16, "optimizer")                                                         \
+    X(UNSTATED_MODEL, 32, "model")                                                                 \
+    X(UNSTATED_STRATEGY, 64, "strategy")                                                           \
+    X(UNSTATED_MEMORY_KIND, 128, "memory kind")                                                    \
+    X(UNSTATED_ATTENTION, 256, "attention")
+
 enum unstated {
-    UNSTATED_RECOMPUTE = 1,
-    UNSTATED_NETWORK = 2,
-    UNSTATED_PRECISION = 4,
-    UNSTATED_BATCH = 8,
-    UNSTATED_OPTIMIZER = 16,
-    UNSTATED_MODEL = 32, /* heads or MLP width filled in */
-    UNSTATED_STRATEGY = 64,
-    UNSTATED_MEMORY_KIND = 128,
-    UNSTATED_ATTENTION = 256
+#define X(name, bit, word) name = bit,
+    UNSTATED_MAP(X)
+#undef X
+    /* memory does not hang on the network */
+    UNSTATED_FOR_MEMORY = 511 & ~UNSTATED_NETWORK
 };
 
 /* One run. Value type. */

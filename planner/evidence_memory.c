@@ -45,8 +45,9 @@ static void spare(struct strategy *s, enum spared what)
     case SPARED_STATES:
         s->memory.pages_optimizer = true;
         break;
-    case SPARED_LOSS:
+    case SPARED_LOSS: /* Liger's kernels fuse norms, rotary embedding and the MLP too */
         s->memory.loss = LOSS_FUSED;
+        s->memory.is_fused = true;
         break;
     case SPARED_LOSS_PARTS:
         s->memory.loss = LOSS_CHUNKED;
@@ -139,10 +140,19 @@ static void do_one_sequence(struct strategy *s)
     s->micro_batch = 1;
 }
 
-/* The low-memory recipes of torchtune for one GPU. */
-static void do_low_memory(struct strategy *s)
+/* Steps of torchtune's low-memory recipes. */
+static void do_free_gradients(struct strategy *s)
 {
     s->memory.frees_gradients = true;
+}
+
+static void do_8bit_states(struct strategy *s)
+{
+    s->moment_bytes = s->moment_bytes < 2 ? s->moment_bytes : 2;
+}
+
+static void do_page_states(struct strategy *s)
+{
     s->memory.pages_optimizer = true;
 }
 
@@ -156,7 +166,9 @@ static const struct {
     {UNSTATED_BATCH, NULL, do_one_sequence},
     {UNSTATED_RECOMPUTE, NULL, do_selective},
     {UNSTATED_RECOMPUTE, NULL, do_full},
-    {UNSTATED_OPTIMIZER | UNSTATED_RECOMPUTE, "fsdp2-torchtune", do_low_memory},
+    {0, "fsdp2-torchtune", do_free_gradients},
+    {UNSTATED_OPTIMIZER, "fsdp2-torchtune", do_8bit_states},
+    {0, "fsdp2-torchtune", do_page_states},
     {0, NULL, do_chunks},
     {0, NULL, do_fuse},
     {UNSTATED_STRATEGY, NULL, do_shard_all},

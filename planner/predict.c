@@ -8,6 +8,7 @@
 #include "planner/engine_memory.h"
 
 static const double z90 = 1.6449;
+static const double gib_in_gb = 1.0737;
 
 struct case_of_run {
     struct evidence_row row;
@@ -40,6 +41,10 @@ static void take(struct open_range *x, const struct strategy *s)
 static void take_optimizers(struct open_range *x, struct strategy s)
 {
     take(x, &s);
+    if (s.memory.pages_optimizer) {
+        s.memory.pages_optimizer = false; /* where there is room the states stay on the GPU */
+        take(x, &s);
+    }
     if (!(x->row->unstated & UNSTATED_OPTIMIZER))
         return;
     int most = s.moment_bytes;
@@ -124,12 +129,13 @@ static double shown(const struct machine *m, enum mem_kind k, double allocated)
 }
 
 /* The band spans what is left open, and around that the spread of what is not; no meter shows more
- * than the card has. One that is not named may be any. */
+ * than the card has. One that is not named may be any, and in either GB or GiB. */
 static void set_memory(struct prediction *p, enum mem_kind k, const struct case_of_run *c,
     const struct machine *m, double allocated)
 {
     bool is_unsaid = k == MEM_UNSAID;
-    double card = (double)m->hw.memory_bytes, spread = exp(z90 * m->memory_log_sd);
+    double card = (double)m->hw.memory_bytes * (is_unsaid ? gib_in_gb : 1),
+           spread = exp(z90 * m->memory_log_sd);
     double low = shown(m, is_unsaid ? MEM_ALLOCATED : k, allocated * c->least);
     double high = shown(m, is_unsaid ? MEM_NVIDIA_SMI : k, allocated * c->most);
     p->peak_bytes[k] = shown(m, k, allocated);

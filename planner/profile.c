@@ -10,8 +10,9 @@
  * copies a rank's 16-bit gradients to fp32 before its step (stage_1_and_2.py, stage3.py), and its
  * BF16_Optimizer, which pipelines use, accumulates in fp32 beside them.
  * Gathered: FSDP2's flat buffer beside the parameters copied out of it, and its fp32 reduce input;
- * DeepSpeed's stage3_max_live_parameters of 1e9. Buckets: DeepSpeed's reduce_bucket_size of 5e8 and
- * stage3_prefetch_bucket_size of 5e7 elements of two bytes; DDP of torch 25 MB, twice.
+ * DeepSpeed's stage3_max_live_parameters of 1e9. Buckets: DeepSpeed's reduce_bucket_size of 5e8
+ * elements of two bytes, twice (one fills while the other is reduced), and
+ * stage3_prefetch_bucket_size of 5e7; DDP of torch 25 MB, twice.
  * Logits: bf16, an fp32 copy, log-probabilities, their gradient and its copy: 16 bytes in eager
  * PyTorch, 14 compiled (torchtitan's Llama-3-8B over sequence lengths); Megatron's
  * vocabulary-parallel loss works in place.
@@ -66,9 +67,9 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .gathered_copies = 1,
         .logit_bytes = 16,
         .activation_factor = 1.5,
-        .bucket_bytes = 1.1e9,
+        .bucket_bytes = 2.1e9,
         .fused_logit_bytes = 14,
-        .fused_factor = 1.1,
+        .fused_factor = 1.3,
         .live_params = 1e9,
         .step_grad_bytes = 4,
         .keeps_gradients = true,
@@ -82,9 +83,9 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .gathered_copies = 1,
         .logit_bytes = 16,
         .activation_factor = 1.6,
-        .bucket_bytes = 1.1e9,
+        .bucket_bytes = 2.1e9,
         .fused_logit_bytes = 14,
-        .fused_factor = 1.1,
+        .fused_factor = 1.3,
         .live_params = 1e9,
         .step_grad_bytes = 4,
         .keeps_gradients = true,
@@ -106,17 +107,18 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .selective = SELECTIVE_ATTENTION},
     [ENGINE_MEGATRON_DEEPSPEED] = {.name = "megatron-deepspeed",
         .stack = "megatron-deepspeed",
-        .help = "Megatron under DeepSpeed's ZeRO-1",
+        .help = "Megatron under DeepSpeed's ZeRO",
         .grad_bytes = 2,
         .unit_grad_bytes = 4,
         .reduce_bytes = 4,
         .gathered_copies = 1,
-        .logit_bytes = 10,
-        .fused_logit_bytes = 10,
+        .logit_bytes = 6,
+        .fused_logit_bytes = 6,
         .activation_factor = 1.1,
         .fused_factor = 1.1,
         .bucket_bytes = 1e9,
         .prefetch = 1,
+        .live_params = 1e9,
         .step_grad_bytes = 4,
         .bf16_accumulator_bytes = 4,
         .stage_outputs = 1,

@@ -24,7 +24,7 @@ enum engine {
     ENGINE_DEEPSPEED, /* ZeRO-1/2/3 */
     ENGINE_ACCELERATE_ZERO3,   /* DeepSpeed below, with accelerate's defaults */
     ENGINE_MEGATRON,           /* distributed optimizer */
-    ENGINE_MEGATRON_DEEPSPEED, /* Megatron's layers and splits under DeepSpeed's ZeRO-1 */
+    ENGINE_MEGATRON_DEEPSPEED, /* Megatron's layers and splits under DeepSpeed's ZeRO */
     ENGINE_DDP,                /* plain replication, mixed precision by autocast */
     ENGINE_COUNT
 };

@@ -121,6 +121,17 @@ struct score score_rows(const struct validated *v, size_t n, enum measured what,
     return s;
 }
 
+bool is_memory_stated(const struct validated *v, void *arg)
+{
+    (void)arg;
+    return (v->row->unstated & UNSTATED_FOR_MEMORY) == 0;
+}
+
+bool is_memory_open(const struct validated *v, void *arg)
+{
+    return !is_memory_stated(v, arg);
+}
+
 struct fit_score score_fit(const struct validated *v, size_t n)
 {
     struct fit_score s = {0};
@@ -131,6 +142,7 @@ struct fit_score score_fit(const struct validated *v, size_t n)
         bool says_fits = v[i].p.fit_probability >= 0.5;
         double truth = v[i].row->is_oom ? 0 : 1;
         s.rows += !v[i].row->is_oom;
+        s.inferred += v[i].row->is_inferred;
         s.oom_rows += v[i].row->is_oom;
         s.false_oom += !v[i].row->is_oom && !says_fits;
         s.false_fit += v[i].row->is_oom && says_fits;
@@ -269,6 +281,23 @@ static void add_range(struct json *v, double measured, double predicted, double 
     json_add_num(v, "high", high);
 }
 
+static struct json *unstated_json(unsigned unstated)
+{
+    static const struct {
+        unsigned bit;
+        const char *word;
+    } words[] = {
+#define X(name, bit, word) {bit, word},
+        UNSTATED_MAP(X)
+#undef X
+    };
+    struct json *all = json_arr();
+    for (size_t i = 0; i < BASE_COUNT(words); i++)
+        if (unstated & words[i].bit)
+            json_push_str(all, words[i].word);
+    return all;
+}
+
 static struct json *row_json(const struct validated *v)
 {
     struct json *o = json_obj(), *tokens = json_obj(), *peak = json_obj();
@@ -283,6 +312,8 @@ static struct json *row_json(const struct validated *v)
     add_range(peak, v->row->peak_bytes, v->p.peak_bytes[k], v->p.peak_low[k], v->p.peak_high[k]);
     json_add(o, "peak_bytes", peak);
     json_add_num(o, "fit_probability", v->p.fit_probability);
+    json_add(o, "unstated", unstated_json(v->row->unstated));
+    json_add_bool(o, "inferred", v->row->is_inferred);
     json_add_bool(o, "seen_in_fit", v->is_seen_in_fit);
     return o;
 }
@@ -292,6 +323,7 @@ static struct json *fit_json(struct fit_score s)
     struct json *v = json_obj();
     json_add_int(v, "rows", (int64_t)s.rows);
     json_add_int(v, "false_oom", (int64_t)s.false_oom);
+    json_add_int(v, "inferred", (int64_t)s.inferred);
     json_add_int(v, "oom_rows", (int64_t)s.oom_rows);
     json_add_int(v, "false_fit", (int64_t)s.false_fit);
     json_add_num(v, "brier", s.brier);
@@ -320,17 +352,20 @@ struct json *validate_to_json(
         const char *name;
         enum measured what;
         bool by_row;
+        score_filter *filter;
     } scores[] = {
-        {"throughput", MEASURED_THROUGHPUT, false},
-        {"memory", MEASURED_MEMORY, false},
-        {"throughput_rows", MEASURED_THROUGHPUT, true},
-        {"memory_rows", MEASURED_MEMORY, true},
+        {"throughput", MEASURED_THROUGHPUT, false, NULL},
+        {"memory", MEASURED_MEMORY, false, NULL},
+        {"memory_stated", MEASURED_MEMORY, false, is_memory_stated},
+        {"memory_open", MEASURED_MEMORY, false, is_memory_open},
+        {"throughput_rows", MEASURED_THROUGHPUT, true, NULL},
+        {"memory_rows", MEASURED_MEMORY, true, NULL},
     };
     struct json *o = json_obj(), *by = json_obj();
     json_add_str(o, "schema", "validate/1");
     for (size_t i = 0; i < BASE_COUNT(scores); i++)
         json_add(o, scores[i].name,
-            score_json(score_rows(v, n, scores[i].what, scores[i].by_row, NULL, NULL)));
+            score_json(score_rows(v, n, scores[i].what, scores[i].by_row, scores[i].filter, NULL)));
     json_add(o, "fit", fit_json(score_fit(v, n)));
     json_add(by, "gpu", by_dimension(v, n, gpu_of));
     json_add(by, "stack", by_dimension(v, n, stack_of));

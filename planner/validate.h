@@ -35,9 +35,14 @@ typedef bool score_filter(const struct validated *v, void *arg);
 struct score score_rows(const struct validated *v, size_t n, enum measured what, bool by_row,
     score_filter *filter, void *arg);
 
+/* Filters: all that memory hangs on is stated; something is not. arg is not used. */
+bool is_memory_stated(const struct validated *v, void *arg);
+bool is_memory_open(const struct validated *v, void *arg);
+
 /* Fits: rows that ran and are said not to, rows out of memory that are said to fit. */
 struct fit_score {
     size_t rows, false_oom, oom_rows, false_fit;
+    size_t inferred; /* of rows that ran: something unstated was taken as it must have been */
     double brier;
 };
 struct fit_score score_fit(const struct validated *v, size_t n);
