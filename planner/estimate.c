@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "planner/engine_memory.h"
 #include "planner/layout.h"
-#include "planner/split.h"
 #include "planner/timeline.h"
 
 /* fp32 master, first and second moment: what a checkpoint holds of a parameter. */
@@ -16,6 +15,13 @@ static const double host_process_bytes = 1.5e9, host_system_bytes = 4e9;
 static const double cpu_process_bytes = 64e6, cpu_system_bytes = 512e6;
 /* 90 % of a normal distribution lie within so many standard deviations. */
 static const double z90 = 1.6449;
+
+/* What is estimated. */
+struct subject {
+    const struct model *model;
+    const struct strategy *strategy;
+    double params; /* of the model: counting them takes longer than the rest */
+};
 
 /* --- memory --- */
 
@@ -75,10 +81,15 @@ static void fill_capacity(struct estimate *x, const struct machine *mc)
 
 /* All products and both halves of attention, forward and backward: the convention of llm-foundry
  * and many others. */
-double estimate_model_flops(const struct model *m, int64_t seq)
+static double model_flops(const struct model *m, double params, int64_t seq)
 {
     double attention = 12.0 * (double)m->layers * (double)(m->heads * m->head_dim) * (double)seq;
-    return 6.0 * (double)model_params(m) + attention;
+    return 6.0 * params + attention;
+}
+
+double estimate_model_flops(const struct model *m, int64_t seq)
+{
+    return model_flops(m, (double)model_params(m), seq);
 }
 
 const char *estimate_flops_definition(void)
@@ -86,26 +97,24 @@ const char *estimate_flops_definition(void)
     return "6 N + 12 L h hd s per token (N all parameters, full attention matrix), over dense peak";
 }
 
-static void fill_step(
-    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+static void fill_step(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
+    const struct strategy *s = of->strategy;
     x->step_s = x->simulation.step_s;
     x->step_low_s = x->step_s * exp(-z90 * mc->time_log_sd);
     x->step_high_s = x->step_s * exp(z90 * mc->time_log_sd);
     x->tokens_per_s_per_rank = (double)strategy_tokens_per_step(s) / (double)s->ranks / x->step_s;
-    x->mfu =
-        x->tokens_per_s_per_rank * estimate_model_flops(m, s->seq) / mc->peak_flops[s->precision];
+    x->mfu = x->tokens_per_s_per_rank * model_flops(of->model, of->params, s->seq) /
+             mc->peak_flops[s->precision];
 }
 
-static double checkpoint_bytes(const struct model *m)
+double estimate_checkpoint_bytes(const struct model *m)
 {
     return (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_params(m);
 }
 
-struct save_s estimate_save_s(
-    const struct model *m, const struct strategy *s, const struct machine *mc)
+struct save_s estimate_save_s(double bytes, const struct strategy *s, const struct machine *mc)
 {
-    double bytes = checkpoint_bytes(m);
     double nodes = (double)s->ranks / (double)s->ranks_per_node;
     double shares = (double)strategy_optimizer_shards(s); /* ranks that hold different parts */
     double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
@@ -114,26 +123,16 @@ struct save_s estimate_save_s(
         .stall = is_on_host ? 0 : bytes / shares / mc->copy_bytes_per_s};
 }
 
-static void fill_checkpoint(
-    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
-    struct save_s save = estimate_save_s(m, s, mc);
-    x->checkpoint_bytes = (int64_t)checkpoint_bytes(m);
+    double bytes = CHECKPOINT_BYTES_PER_PARAM * of->params;
+    struct save_s save = estimate_save_s(bytes, of->strategy, mc);
+    x->checkpoint_bytes = (int64_t)bytes;
     x->checkpoint_s = save.write;
     x->checkpoint_stall_s = save.stall;
 }
 
 /* --- whole and folded --- */
-
-static void fill_memory(struct estimate *x, const struct schedule *schedule)
-{
-    struct layout_peak device = layout_peak(schedule, MEMORY_DEVICE);
-    for (int i = 0; i < PART_COUNT; i++)
-        x->part_bytes[i] = device.part_bytes[i];
-    x->peak_bytes = device.slab_bytes;
-    x->packing_bytes = device.slab_bytes - device.live_bytes;
-    x->host_slab_bytes = schedule->slab_bytes[MEMORY_HOST] * schedule->strategy.ranks_per_node;
-}
 
 /* Another engine lays nothing out: its memory comes from closed forms. */
 static void fill_engine_memory(struct estimate *x, const struct model *m, const struct strategy *s)
@@ -147,41 +146,23 @@ static void fill_engine_memory(struct estimate *x, const struct model *m, const 
     x->packing_bytes = 0;
 }
 
-static void fill_rest(
-    struct estimate *x, const struct model *m, const struct strategy *s, const struct machine *mc)
+static void fill_rest(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
-    fill_engine_memory(x, m, s);
-    fill_checkpoint(x, m, s, mc);
+    const struct strategy *s = of->strategy;
+    fill_checkpoint(x, of, mc);
     fill_capacity(x, mc);
     fill_host(x, s, mc);
-    fill_step(x, m, s, mc);
+    fill_step(x, of, mc);
     /* the rows behind the constants end here */
     x->is_extrapolated = s->ranks > (mc->hw.is_gpu ? 512 : 16) || s->seq > 65536;
-}
-
-enum rc estimate_make(struct estimate *out, const struct model *m, const struct strategy *s,
-    const struct machine *machine, struct err *e)
-{
-    struct schedule *schedule = NULL;
-    enum rc rc = machine_check_precision(machine, s->precision, e);
-    if (!rc)
-        rc = schedule_make(&schedule, m, s, e);
-    if (rc)
-        return rc;
-    memset(out, 0, sizeof *out);
-    fill_memory(out, schedule);
-    simulate(&out->simulation, schedule, machine, NULL);
-    fill_rest(out, m, s, machine);
-    out->hash = schedule_hash(schedule);
-    out->has_hash = true;
-    schedule_free(schedule);
-    return RC_OK;
 }
 
 static int64_t continue_int(int64_t a, int64_t b, double t)
 {
     return a + (int64_t)llround((double)(b - a) * t);
 }
+
+/* --- continued from a few blocks --- */
 
 /* Live bytes continue, the gaps between them do not: how well buffers pack goes up and down with
  * the number of blocks, so the line through two of them would end anywhere. The larger is kept, so
@@ -212,15 +193,20 @@ static void continue_simulation(
         out->work_s[i] = continue_num(a->work_s[i], b->work_s[i], t);
 }
 
-/* What no machine changes, and timelines of the model, or of the model with two small numbers of
- * blocks. */
+/* What no machine changes, and a timeline of the model, or two of the model with two small numbers
+ * of blocks. */
 struct prepared {
     struct model model;
     struct strategy strategy;
-    struct estimate memory; /* the fields of fill_memory */
+    double params;
+    bool is_whole;
+    int n;                        /* of schedules and timelines */
+    struct schedule *schedule[2]; /* until prepared_finish */
+    struct layout_peak peak[2][MEMORY_COUNT];
+    double t;               /* where the whole model lies on the line through both */
+    struct estimate memory; /* the fields of fill_memory, and the hash */
     struct prices prices;
-    struct timeline *few, *more; /* more: NULL when few is the whole model */
-    double t;                    /* where the whole model lies on the line through both */
+    struct timeline *timeline[2];
 };
 
 /* So many blocks on each pipeline rank. */
@@ -248,65 +234,30 @@ static bool is_worth_cutting(const struct model *m, const struct strategy *s)
     return m->layers > s->parallel.pipeline * (few_layers(s) + 2);
 }
 
-static void continue_memory(
-    struct prepared *p, const struct schedule *few_blocks, const struct schedule *more_blocks)
+static enum rc add_list(struct prepared *p, const struct model *m, struct err *e)
 {
-    struct estimate *x = &p->memory;
-    struct layout_peak few[MEMORY_COUNT], more[MEMORY_COUNT];
-    int64_t live[MEMORY_COUNT], gap[MEMORY_COUNT];
-    for (int i = 0; i < MEMORY_COUNT; i++) {
-        few[i] = layout_peak(few_blocks, (enum memory)i);
-        more[i] = layout_peak(more_blocks, (enum memory)i);
-        live[i] = continue_int(few[i].live_bytes, more[i].live_bytes, p->t);
-        gap[i] = larger_gap(few[i], more[i]);
-    }
-    for (int i = 0; i < PART_COUNT; i++)
-        x->part_bytes[i] =
-            continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
-    x->packing_bytes = gap[MEMORY_DEVICE];
-    x->peak_bytes = live[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
-    x->host_slab_bytes = (live[MEMORY_HOST] + gap[MEMORY_HOST]) * p->strategy.ranks_per_node;
-}
-
-static enum rc prepare_whole(struct prepared *p, struct err *e)
-{
-    struct schedule *whole = NULL;
-    enum rc rc = schedule_make(&whole, &p->model, &p->strategy, e);
-    if (rc)
-        return rc;
-    fill_memory(&p->memory, whole);
-    p->few = timeline_new(whole, &p->prices, true);
-    schedule_free(whole);
-    return RC_OK;
-}
-
-static enum rc prepare_cut(struct prepared *p, struct err *e)
-{
-    const struct strategy *s = &p->strategy;
-    struct model few = with_layers(&p->model, s, few_layers(s));
-    struct model more = with_layers(&p->model, s, few_layers(s) + 2);
-    struct schedule *few_blocks = NULL, *more_blocks = NULL;
-    enum rc rc = schedule_make(&few_blocks, &few, s, e);
-    if (!rc)
-        rc = schedule_make(&more_blocks, &more, s, e);
-    if (!rc) {
-        p->t = line_position(&p->model, s);
-        continue_memory(p, few_blocks, more_blocks);
-        p->few = timeline_new(few_blocks, &p->prices, true);
-        p->more = timeline_new(more_blocks, &p->prices, true);
-    }
-    schedule_free(few_blocks);
-    schedule_free(more_blocks);
+    int i = p->n++;
+    enum rc rc = schedule_build(&p->schedule[i], m, &p->strategy, e);
+    for (int k = 0; !rc && k < MEMORY_COUNT; k++)
+        p->peak[i][k] = layout_peak(p->schedule[i], (enum memory)k);
     return rc;
 }
 
-enum rc prepared_make(
-    struct prepared **out, const struct model *m, const struct strategy *s, struct err *e)
+enum rc prepared_begin(struct prepared **out, const struct model *m, const struct strategy *s,
+    bool is_whole, struct err *e)
 {
     struct prepared *p = base_calloc(1, sizeof *p);
+    bool is_cut = !is_whole && is_worth_cutting(m, s);
+    struct model few = is_cut ? with_layers(m, s, few_layers(s)) : *m;
+    struct model more = with_layers(m, s, few_layers(s) + 2);
     p->model = *m;
     p->strategy = *s;
-    enum rc rc = is_worth_cutting(m, s) ? prepare_cut(p, e) : prepare_whole(p, e);
+    p->is_whole = is_whole;
+    p->params = (double)model_params(m);
+    p->t = is_cut ? line_position(m, s) : 0;
+    enum rc rc = add_list(p, &few, e);
+    if (!rc && is_cut)
+        rc = add_list(p, &more, e);
     if (rc) {
         prepared_free(p);
         return rc;
@@ -315,12 +266,73 @@ enum rc prepared_make(
     return RC_OK;
 }
 
+struct live_bytes prepared_live_bytes(const struct prepared *p)
+{
+    struct live_bytes live;
+    for (int i = 0; i < MEMORY_COUNT; i++)
+        live.of[i] = continue_int(p->peak[0][i].live_bytes, p->peak[p->n - 1][i].live_bytes, p->t);
+    return live;
+}
+
+static void fill_memory(struct prepared *p)
+{
+    struct estimate *x = &p->memory;
+    struct live_bytes live = prepared_live_bytes(p);
+    struct layout_peak *few = p->peak[0], *more = p->peak[p->n - 1];
+    int64_t gap[MEMORY_COUNT];
+    for (int i = 0; i < MEMORY_COUNT; i++) {
+        few[i].slab_bytes = p->schedule[0]->slab_bytes[i];
+        more[i].slab_bytes = p->schedule[p->n - 1]->slab_bytes[i];
+        gap[i] = larger_gap(few[i], more[i]);
+    }
+    for (int i = 0; i < PART_COUNT; i++)
+        x->part_bytes[i] =
+            continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
+    x->packing_bytes = gap[MEMORY_DEVICE];
+    x->peak_bytes = live.of[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
+    x->host_slab_bytes = (live.of[MEMORY_HOST] + gap[MEMORY_HOST]) * p->strategy.ranks_per_node;
+}
+
+static void release_schedules(struct prepared *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        schedule_free(p->schedule[i]);
+        p->schedule[i] = NULL;
+    }
+}
+
+void prepared_finish(struct prepared *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        layout_assign(p->schedule[i]);
+        schedule_link(p->schedule[i]);
+        p->timeline[i] = timeline_new(p->schedule[i], &p->prices, true);
+    }
+    fill_memory(p);
+    fill_engine_memory(&p->memory, &p->model, &p->strategy);
+    if (p->is_whole)
+        p->memory.hash = schedule_hash(p->schedule[0]);
+    p->memory.has_hash = p->is_whole;
+    release_schedules(p);
+}
+
+enum rc prepared_make(struct prepared **out, const struct model *m, const struct strategy *s,
+    bool is_whole, struct err *e)
+{
+    enum rc rc = prepared_begin(out, m, s, is_whole, e);
+    if (rc)
+        return rc;
+    prepared_finish(*out);
+    return RC_OK;
+}
+
 void prepared_free(struct prepared *p)
 {
     if (!p)
         return;
-    timeline_free(p->few);
-    timeline_free(p->more);
+    release_schedules(p);
+    for (int i = 0; i < p->n; i++)
+        timeline_free(p->timeline[i]);
     prices_release(&p->prices);
     free(p);
 }
@@ -331,80 +343,65 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
     double small[SMALL];
     bool is_small = p->prices.n <= SMALL;
     double *price = is_small ? small : base_alloc((size_t)p->prices.n * sizeof *price);
+    struct subject of = {&p->model, &p->strategy, p->params};
     *out = p->memory;
     prices_fill(price, &p->prices, mc);
-    simulate_timeline(&out->simulation, p->few, price, &p->prices, mc, NULL);
-    if (p->more) {
+    simulate_timeline(&out->simulation, p->timeline[0], price, &p->prices, mc, NULL);
+    if (p->n > 1) {
         struct simulation few = out->simulation, more;
-        simulate_timeline(&more, p->more, price, &p->prices, mc, NULL);
+        simulate_timeline(&more, p->timeline[1], price, &p->prices, mc, NULL);
         continue_simulation(&out->simulation, &few, &more, p->t);
     }
-    fill_rest(out, &p->model, &p->strategy, mc);
+    fill_rest(out, &of, mc);
     if (!is_small)
         free(price);
 }
 
-enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
-    const struct machine *machine, struct err *e)
+/* --- in one go --- */
+
+static enum rc estimate(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, bool is_whole, struct err *e)
 {
     struct prepared *p = NULL;
-    enum rc rc = prepared_make(&p, m, s, e);
+    enum rc rc = prepared_make(&p, m, s, is_whole, e);
     if (!rc)
         prepared_estimate(out, p, machine);
     prepared_free(p);
     return rc;
 }
 
-/* Live bytes of both memories, without offsets. */
-static enum rc live_bytes(
-    int64_t out[MEMORY_COUNT], const struct model *m, const struct strategy *s, struct err *e)
+enum rc estimate_make(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e)
 {
-    struct schedule *schedule = NULL;
-    enum rc rc = schedule_build(&schedule, m, s, e);
-    for (int i = 0; !rc && i < MEMORY_COUNT; i++)
-        out[i] = layout_peak(schedule, (enum memory)i).live_bytes;
-    schedule_free(schedule);
-    return rc;
+    enum rc rc = machine_check_precision(machine, s->precision, e);
+    return rc ? rc : estimate(out, m, s, machine, true, e);
 }
 
-static enum rc live_bytes_quick(
-    int64_t out[MEMORY_COUNT], const struct model *m, const struct strategy *s, struct err *e)
+enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e)
 {
-    if (!is_worth_cutting(m, s))
-        return live_bytes(out, m, s, e);
-    struct model few = with_layers(m, s, few_layers(s));
-    struct model more = with_layers(m, s, few_layers(s) + 2);
-    int64_t a[MEMORY_COUNT], b[MEMORY_COUNT];
-    enum rc rc = live_bytes(a, &few, s, e);
-    if (!rc)
-        rc = live_bytes(b, &more, s, e);
-    for (int i = 0; !rc && i < MEMORY_COUNT; i++)
-        out[i] = continue_int(a[i], b[i], line_position(m, s));
-    return rc;
+    return estimate(out, m, s, machine, false, e);
 }
 
 enum rc estimate_live_bytes(
-    int64_t *out, const struct model *m, const struct strategy *s, struct err *e)
+    struct live_bytes *out, const struct model *m, const struct strategy *s, struct err *e)
 {
-    int64_t bytes[MEMORY_COUNT];
-    enum rc rc = live_bytes_quick(bytes, m, s, e);
+    struct prepared *p = NULL;
+    enum rc rc = prepared_begin(&p, m, s, false, e);
     if (!rc)
-        *out = bytes[MEMORY_DEVICE];
+        *out = prepared_live_bytes(p);
+    prepared_free(p);
     return rc;
 }
 
-enum rc estimate_memory(struct estimate *out, const struct model *m, const struct strategy *s,
-    const struct machine *machine, struct err *e)
+void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
+    const struct strategy *s, const struct machine *machine)
 {
-    int64_t bytes[MEMORY_COUNT];
-    enum rc rc = live_bytes_quick(bytes, m, s, e);
-    if (rc)
-        return rc;
+    struct subject of = {m, s, (double)model_params(m)};
     memset(out, 0, sizeof *out);
-    out->peak_bytes = bytes[MEMORY_DEVICE];
-    out->host_slab_bytes = bytes[MEMORY_HOST] * s->ranks_per_node;
-    fill_checkpoint(out, m, s, machine);
+    out->peak_bytes = live->of[MEMORY_DEVICE];
+    out->host_slab_bytes = live->of[MEMORY_HOST] * s->ranks_per_node;
+    fill_checkpoint(out, &of, machine);
     fill_capacity(out, machine);
     fill_host(out, s, machine);
-    return RC_OK;
 }

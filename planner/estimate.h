@@ -56,30 +56,42 @@ enum rc estimate_make(struct estimate *out, const struct model *m, const struct 
 enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
 
-/* estimate_quick in two halves, for many machines: building once, then pricing each. */
+/* Both in two halves, for many machines: preparing once, then pricing each. is_whole: as
+ * estimate_make, else as estimate_quick. */
 struct prepared;
-enum rc prepared_make(
-    struct prepared **out, const struct model *m, const struct strategy *s, struct err *e);
+enum rc prepared_make(struct prepared **out, const struct model *m, const struct strategy *s,
+    bool is_whole, struct err *e);
 void prepared_free(struct prepared *p);
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc);
 
 /* Probability that so many bytes of slab fit beside what is external. */
 double estimate_fit_probability(const struct machine *machine, int64_t slab_bytes);
-/* Live device bytes of a rank, exact, and a lower bound of the slab. */
+
+/* Live bytes of a rank in each memory, exact, and a lower bound of the slabs: no offsets, no time.
+ */
+struct live_bytes {
+    int64_t of[MEMORY_COUNT];
+};
 enum rc estimate_live_bytes(
-    int64_t *out, const struct model *m, const struct strategy *s, struct err *e);
-
+    struct live_bytes *out, const struct model *m, const struct strategy *s, struct err *e);
+/* prepared_make in two halves, since live bytes alone often rule a strategy out: a prepared_begin
+ * is finished with prepared_finish before it is priced. */
+enum rc prepared_begin(struct prepared **out, const struct model *m, const struct strategy *s,
+    bool is_whole, struct err *e);
+struct live_bytes prepared_live_bytes(const struct prepared *p);
+void prepared_finish(struct prepared *p);
 /* Memory alone, from live bytes: no parts, no packing, no time. The cheapest whole answer. */
-enum rc estimate_memory(struct estimate *out, const struct model *m, const struct strategy *s,
-    const struct machine *machine, struct err *e);
+void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
+    const struct strategy *s, const struct machine *machine);
 
-/* Seconds of writing a checkpoint, and of the snapshot that training waits for: checkpoint_s and
- * checkpoint_stall_s, without building anything. */
+/* Seconds of writing a checkpoint of so many bytes, and of the snapshot that training waits for:
+ * checkpoint_s and checkpoint_stall_s, without building anything. */
 struct save_s {
     double write, stall;
 };
+double estimate_checkpoint_bytes(const struct model *m);
 struct save_s estimate_save_s(
-    const struct model *m, const struct strategy *s, const struct machine *machine);
+    double checkpoint_bytes, const struct strategy *s, const struct machine *machine);
 
 /* Fits in device memory (probability at least a half) and, where it is known, in host memory. */
 bool estimate_fits(const struct estimate *x);

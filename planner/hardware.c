@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/index.h"
 #include "base/str.h"
 #include "inventory/gpu.h"
 #include "inventory/offer.h"
@@ -79,6 +81,17 @@ bool hardware_same(const struct hardware *a, const struct hardware *b)
            a->fabric_bytes_per_s >= b->fabric_bytes_per_s &&
            a->is_fabric_rdma == b->is_fabric_rdma && a->vcpus == b->vcpus &&
            a->ram_bytes == b->ram_bytes && a->nvme_bytes == b->nvme_bytes;
+}
+
+uint64_t hardware_hash(const struct hardware *hw)
+{
+    const uint64_t words[] = {hw->is_gpu, (uint64_t)hw->ranks_per_node, (uint64_t)hw->memory_bytes,
+        hw->is_link_pcie, (uint64_t)hw->fabric_bytes_per_s, hw->is_fabric_rdma, (uint64_t)hw->vcpus,
+        (uint64_t)hw->ram_bytes, (uint64_t)hw->nvme_bytes};
+    uint64_t h = index_hash_text(index_hash_text(0, hw->gpu), hw->isa);
+    for (size_t i = 0; i < BASE_COUNT(words); i++)
+        h = index_hash_word(h, words[i]);
+    return h;
 }
 
 char *hardware_text(const struct hardware *hw, char buf[64])

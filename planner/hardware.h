@@ -15,6 +15,8 @@ enum rc hardware_from_offer(
 int64_t hardware_max_nodes(const struct offer *o);
 /* The same for everything the planner computes, whatever the number of nodes. */
 bool hardware_same(const struct hardware *a, const struct hardware *b);
+/* Equal for the same hardware. */
+uint64_t hardware_hash(const struct hardware *hw);
 /* "8 x h100-sxm", "4 CPU ranks". */
 char *hardware_text(const struct hardware *hw, char buf[64]);
 

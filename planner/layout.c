@@ -83,17 +83,65 @@ static int64_t place_section(struct schedule *s, int section, enum memory memory
     return end;
 }
 
+/* Buffers of one section: they follow each other in the list. */
+struct stretch {
+    int32_t first, n;
+};
+
+static struct stretch buffers_of(const struct schedule *s, int section)
+{
+    struct stretch out = {0, 0};
+    while (out.first < s->n_buffers && s->buffers[out.first].section != section)
+        out.first++;
+    while (out.first + out.n < s->n_buffers && s->buffers[out.first + out.n].section == section)
+        out.n++;
+    return out;
+}
+
+/* Same sizes and lifetimes, a constant number of operations apart. */
+static bool same_buffers(const struct schedule *s, struct stretch x, struct stretch y)
+{
+    if (x.n != y.n || x.n == 0)
+        return false;
+    const struct buffer *a = &s->buffers[x.first], *b = &s->buffers[y.first];
+    int32_t apart = b->first_op - a->first_op;
+    for (int32_t i = 0; i < x.n; i++)
+        if (a[i].memory != b[i].memory || a[i].bytes != b[i].bytes ||
+            b[i].first_op - a[i].first_op != apart || b[i].last_op - a[i].last_op != apart)
+            return false;
+    return true;
+}
+
+/* Micro steps mostly use the same buffers: place them as in an earlier one. */
+static bool copy_offsets(struct schedule *s, int section)
+{
+    struct stretch own = buffers_of(s, section);
+    for (int i = 0; i < section; i++) {
+        struct stretch other = buffers_of(s, i);
+        if (!same_buffers(s, other, own))
+            continue;
+        for (int32_t k = 0; k < own.n; k++)
+            s->buffers[own.first + k].offset = s->buffers[other.first + k].offset;
+        return true;
+    }
+    return false;
+}
+
 void layout_assign(struct schedule *s)
 {
-    for (int m = 0; m < MEMORY_COUNT; m++) {
-        int64_t base = place_persistent(s, (enum memory)m);
-        int64_t slab = base;
-        for (int sec = 0; sec < s->n_sections; sec++) {
-            int64_t end = place_section(s, sec, (enum memory)m, base);
-            slab = end > slab ? end : slab;
+    int64_t base[MEMORY_COUNT], slab[MEMORY_COUNT];
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        base[m] = slab[m] = place_persistent(s, (enum memory)m);
+    for (int sec = 0; sec < s->n_sections; sec++) {
+        if (copy_offsets(s, sec))
+            continue;
+        for (int m = 0; m < MEMORY_COUNT; m++) {
+            int64_t end = place_section(s, sec, (enum memory)m, base[m]);
+            slab[m] = end > slab[m] ? end : slab[m];
         }
-        s->slab_bytes[m] = (int64_t)base_align_up((uint64_t)slab, SLAB_PAGE);
     }
+    for (int m = 0; m < MEMORY_COUNT; m++)
+        s->slab_bytes[m] = (int64_t)base_align_up((uint64_t)slab[m], SLAB_PAGE);
 }
 
 /* Live bytes of a section's own buffers after each operation, by sweeping first and last uses. */

@@ -91,7 +91,7 @@ enum rc case_make(struct case_of_run **out, const struct evidence_row *row, stru
 {
     struct case_of_run *c = base_calloc(1, sizeof *c);
     c->row = *row;
-    enum rc rc = prepared_make(&c->prepared, &row->model, &row->strategy, e);
+    enum rc rc = prepared_make(&c->prepared, &row->model, &row->strategy, false, e);
     if (rc) {
         free(c);
         return err_in(e, "%s", row->id);

@@ -170,53 +170,38 @@ double simulate_op_s(const struct schedule *s, const struct machine *m, const st
 
 /* --- tables --- */
 
-static uint32_t hash_key(const struct price_key *k)
+static uint64_t hash_key(const struct price_key *k)
 {
     uint64_t words[sizeof *k / sizeof(uint64_t)], h = 0;
     _Static_assert(sizeof words == sizeof *k, "keys are whole words");
     memcpy(words, k, sizeof words);
     for (size_t i = 0; i < BASE_COUNT(words); i++)
-        h = ((h ^ words[i]) * 0x9e3779b97f4a7c15u) ^ (h >> 29);
-    return (uint32_t)(h >> 32) ^ (uint32_t)h;
+        h = index_hash_word(h, words[i]);
+    return h;
 }
 
-static uint32_t slot_of(const struct prices *p, const struct price_key *k)
+static bool same_key(const void *keys, size_t i, const void *key)
 {
-    uint32_t i = hash_key(k) & (p->n_slots - 1);
-    while (p->slots[i] && memcmp(&p->keys[p->slots[i] - 1], k, sizeof *k) != 0)
-        i = (i + 1) & (p->n_slots - 1);
-    return i;
-}
-
-/* At most half full, so that searches stay short. */
-static void grow_slots(struct prices *p)
-{
-    if ((uint32_t)p->n * 2 < p->n_slots)
-        return;
-    free(p->slots);
-    p->n_slots = p->n_slots ? p->n_slots * 2 : 128;
-    p->slots = base_calloc(p->n_slots, sizeof *p->slots);
-    for (int32_t i = 0; i < p->n; i++)
-        p->slots[slot_of(p, &p->keys[i])] = i + 1;
+    return memcmp((const struct price_key *)keys + i, key, sizeof(struct price_key)) == 0;
 }
 
 int32_t prices_add(struct prices *p, const struct schedule *s, const struct op *op)
 {
     struct price_key k = key_of(s, op);
-    grow_slots(p);
-    uint32_t at = slot_of(p, &k);
-    if (!p->slots[at]) {
-        BASE_GROW(p->keys, p->cap, p->n + 1);
-        p->keys[p->n++] = k;
-        p->slots[at] = p->n;
-    }
-    return p->slots[at] - 1;
+    uint64_t hash = hash_key(&k);
+    ptrdiff_t at = index_find(&p->index, hash, same_key, p->keys, &k);
+    if (at != INDEX_NONE)
+        return (int32_t)at;
+    BASE_GROW(p->keys, p->cap, p->n + 1);
+    p->keys[p->n] = k;
+    index_add(&p->index, hash, (size_t)p->n);
+    return p->n++;
 }
 
 void prices_release(struct prices *p)
 {
     free(p->keys);
-    free(p->slots);
+    index_release(&p->index);
     *p = (struct prices){0};
 }
 

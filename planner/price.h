@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "base/index.h"
 #include "planner/rates.h"
 #include "planner/schedule.h"
 
@@ -46,8 +47,7 @@ struct price_key {
 struct prices {
     struct price_key *keys;
     int32_t n, cap;
-    int32_t *slots; /* indexes + 1 by hash, 0 empty */
-    uint32_t n_slots;
+    struct index index;
 };
 
 /* Index of an operation's entry, added when it is not there. Start from a zeroed table and release

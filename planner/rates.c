@@ -416,6 +416,15 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
     return RC_OK;
 }
 
+struct hardware machine_pace(const struct hardware *hw)
+{
+    struct hardware pace = *hw;
+    pace.ram_bytes = pace.nvme_bytes = 0;
+    if (hw->is_gpu)
+        pace.vcpus = 0;
+    return pace;
+}
+
 bool machine_computes(const struct machine *m, enum precision p)
 {
     return m->peak_flops[p] > 0;

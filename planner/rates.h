@@ -167,6 +167,9 @@ struct machine {
  * hardware makes no sense (no memory, no peak). */
 enum rc machine_make(struct machine *out, const struct rates *r, const struct hardware *hw,
     const char *stack, struct err *e);
+/* The hardware without what no rate depends on: machines of hardware with equal paces differ in hw
+ * alone, so that one of them can price the operations of all. */
+struct hardware machine_pace(const struct hardware *hw);
 struct json *machine_constants_json(const struct machine *m);
 /* Has it a rate for the precision? fp32 always, bf16 not on older GPUs. */
 bool machine_computes(const struct machine *m, enum precision p);

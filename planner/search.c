@@ -25,23 +25,38 @@ bool finder_is_cancelled(const struct finder *f)
     return f->in->is_cancelled && atomic_load(f->in->is_cancelled);
 }
 
+struct hardware cell_hardware(const struct finder *f, const struct cell *c)
+{
+    struct hardware hw = f->groups[c->group].hw;
+    hw.nodes = c->nodes;
+    return hw;
+}
+
 /* --- offers to groups --- */
+
+static bool same_group(const void *groups, size_t i, const void *hw)
+{
+    return hardware_same(&((const struct group *)groups)[i].hw, hw);
+}
 
 static struct group *group_for(struct finder *f, const struct hardware *hw)
 {
-    for (size_t i = 0; i < f->n_groups; i++)
-        if (hardware_same(&f->groups[i].hw, hw))
-            return &f->groups[i];
+    uint64_t hash = hardware_hash(hw);
+    ptrdiff_t at = index_find(&f->group_index, hash, same_group, f->groups, hw);
+    if (at != INDEX_NONE)
+        return &f->groups[at];
     BASE_GROW(f->groups, f->groups_cap, f->n_groups + 1);
+    index_add(&f->group_index, hash, f->n_groups);
     struct group *g = &f->groups[f->n_groups++];
     memset(g, 0, sizeof *g);
     g->hw = *hw;
     return g;
 }
 
-static void offer_name(const struct offer *o, char buf[SEARCH_TEXT])
+static bool same_track(const void *tracks, size_t i, const void *key)
 {
-    snprintf(buf, SEARCH_TEXT, "%s %s", o->provider, o->id);
+    const struct hardware *a = &((const struct track *)tracks)[i].machine.hw, *b = key;
+    return a->nodes == b->nodes && hardware_same(a, b);
 }
 
 /* A precision that the job allows and the machine computes in. */
@@ -52,20 +67,51 @@ static enum rc check_precisions(const struct job *j, const struct machine *mc, s
     return machine_check_precision(mc, PRECISION_BF16, e);
 }
 
+/* Index of the track of so many nodes of hardware. */
+static size_t track_for(struct finder *f, const struct hardware *of, int64_t nodes)
+{
+    struct err e = ERR_INIT;
+    struct hardware hw = machine_pace(of);
+    hw.nodes = nodes;
+    uint64_t hash = index_hash_word(hardware_hash(&hw), (uint64_t)nodes);
+    ptrdiff_t at = index_find(&f->track_index, hash, same_track, f->tracks, &hw);
+    if (at != INDEX_NONE)
+        return (size_t)at;
+    BASE_GROW(f->tracks, f->tracks_cap, f->n_tracks + 1);
+    index_add(&f->track_index, hash, f->n_tracks);
+    struct track *t = &f->tracks[f->n_tracks];
+    memset(t, 0, sizeof *t);
+    if (machine_make(&t->machine, f->in->rates, &hw, "berth", &e) ||
+        check_precisions(f->in->job, &t->machine, &e)) {
+        t->problem = base_strdup(e.msg);
+        t->machine.hw = hw;
+    }
+    return f->n_tracks++;
+}
+
+static void reject_offer(struct finder *f, const struct offer *o, const char *why)
+{
+    char name[SEARCH_TEXT];
+    snprintf(name, sizeof name, "%s %s", o->provider, o->id);
+    reject(f, name, why);
+}
+
 static void add_offer(struct finder *f, size_t i)
 {
     const struct offer *o = offers_at(f->in->offers, i);
     struct err e = ERR_INIT;
     struct hardware hw;
-    struct machine mc;
     if (!limits_allow(f->in->job, o))
         return;
     f->out->searched.offers++;
-    if (hardware_from_offer(&hw, o, 1, &e) || machine_make(&mc, f->in->rates, &hw, "berth", &e) ||
-        check_precisions(f->in->job, &mc, &e)) {
-        char name[SEARCH_TEXT];
-        offer_name(o, name);
-        reject(f, name, e.msg);
+    if (hardware_from_offer(&hw, o, 1, &e)) {
+        reject_offer(f, o, e.msg);
+        return;
+    }
+    size_t track = track_for(f, &hw, 1); /* may move the tracks */
+    const char *problem = f->tracks[track].problem;
+    if (problem) {
+        reject_offer(f, o, problem);
         return;
     }
     struct group *g = group_for(f, &hw);
@@ -80,17 +126,16 @@ static void add_offer(struct finder *f, size_t i)
 static void add_cell(struct finder *f, size_t group, int64_t nodes)
 {
     struct group *g = &f->groups[group];
-    struct hardware hw = g->hw;
-    hw.nodes = nodes;
-    BASE_GROW(f->cells, f->cells_cap, f->n_cells + 1);
-    struct cell *c = &f->cells[f->n_cells];
-    memset(c, 0, sizeof *c);
-    c->group = group;
-    c->nodes = nodes;
-    c->offer = offers_at(f->in->offers, g->offers[0]);
-    if (machine_make(&c->machine, f->in->rates, &hw, "berth", NULL))
+    size_t at = track_for(f, &g->hw, nodes);
+    struct track *t = &f->tracks[at];
+    if (t->problem)
         return;
-    f->n_cells++;
+    if (t->n_cells == 0)
+        t->offer = offers_at(f->in->offers, g->offers[0]);
+    BASE_GROW(t->cells, t->cap, t->n_cells + 1);
+    t->cells[t->n_cells++] = f->n_cells;
+    BASE_GROW(f->cells, f->cells_cap, f->n_cells + 1);
+    f->cells[f->n_cells++] = (struct cell){.group = group, .track = at, .nodes = nodes};
     g->n_cells++;
 }
 
@@ -140,241 +185,97 @@ static void make_cells(struct finder *f, size_t group)
         reject_batch(f, g);
 }
 
-/* --- the best strategy of every cell --- */
+/* --- estimates of cells --- */
 
-static bool has_shape(const struct finder *f, const struct cell *c, const struct shape_of_ranks *s)
+struct estimate cell_estimate(const struct finder *f, const struct cell *c)
 {
-    const struct hardware *hw = &f->groups[c->group].hw;
-    return c->nodes * hw->ranks_per_node == s->ranks && hw->ranks_per_node == s->ranks_per_node &&
-           hw->is_gpu == s->is_gpu;
+    struct estimate x = c->best->estimate;
+    x.host_capacity_bytes = f->groups[c->group].hw.ram_bytes;
+    return x;
 }
 
-/* A strategy is out of the race on a cell when it cannot beat, nor by its place tie with, the best
- * found so far. */
-static bool can_win(const struct cell *c, double run_s, size_t index)
-{
-    if (!c->has_best || run_s < c->best_run_s)
-        return true;
-    return run_s <= c->best_run_s && index < c->best_index;
-}
-
-static double run_seconds(const struct finder *f, const struct cell *c, const struct estimate *x)
-{
-    return bill_run_s(f->in->job, c->offer, x->step_s, x->checkpoint_stall_s, x->checkpoint_s);
-}
-
-static void consider(
-    struct finder *f, struct cell *c, const struct prepared *p, const struct strategy *s, size_t i)
-{
-    struct estimate x;
-    prepared_estimate(&x, p, &c->machine);
-    f->out->searched.simulated++;
-    double run_s = run_seconds(f, c, &x);
-    if (!estimate_fits(&x) || !can_win(c, run_s, i))
-        return;
-    c->has_best = true;
-    c->best_index = i;
-    c->best_run_s = run_s;
-    c->best = *s;
-    c->best_estimate = x;
-}
-
-/* The cells of one shape with the strategies possible on it. */
-struct race {
-    struct finder *f;
-    struct space space;
-    struct bounds *bounds;
-    struct cell **cells;
-    size_t n_cells;
-    bool *is_in; /* per cell: the strategy at hand may still win there */
+/* The schedule of a strategy in full; findings on other tracks may be of the same. */
+struct whole {
+    size_t race, index;
+    struct prepared *prepared;
 };
 
-static double capacity(const struct cell *c)
+static enum rc whole_of(
+    const struct prepared **out, struct finder *f, const struct finding *found, struct err *e)
 {
-    return (double)c->machine.hw.memory_bytes - c->machine.external_bytes;
-}
-
-/* At most the seconds of the run: short ones are mostly the last checkpoint. */
-static double least_run_s(const struct race *r, const struct cell *c, size_t i)
-{
-    const struct job *j = r->f->in->job;
-    struct save_s save = estimate_save_s(&j->model, &r->space.items[i], &c->machine);
-    return bill_run_s(j, c->offer, bounds_step_s(r->bounds, c, i), save.stall, save.write);
-}
-
-/* Drop the cells where the bound or the memory rules the strategy out; how many are left. */
-static size_t drop_by_bound(struct race *r, size_t i)
-{
-    size_t left = 0;
-    for (size_t k = 0; k < r->n_cells; k++) {
-        struct cell *c = r->cells[k];
-        double run_s = least_run_s(r, c, i);
-        r->is_in[k] = machine_computes(&c->machine, r->space.items[i].precision) &&
-                      (r->f->in->tries_everything || can_win(c, run_s, i));
-        left += r->is_in[k];
-        r->f->out->searched.pruned_by_bound += !r->is_in[k];
-    }
-    return left;
-}
-
-static size_t drop_by_memory(struct race *r, double bytes)
-{
-    size_t left = 0;
-    for (size_t k = 0; k < r->n_cells; k++) {
-        if (!r->is_in[k])
+    for (size_t i = 0; i < f->n_wholes; i++) {
+        if (f->wholes[i].race != found->race || f->wholes[i].index != found->index)
             continue;
-        r->is_in[k] = r->f->in->tries_everything || bytes <= capacity(r->cells[k]);
-        left += r->is_in[k];
-        r->f->out->searched.pruned_by_memory += !r->is_in[k];
-    }
-    return left;
-}
-
-static enum rc try_strategy(struct race *r, size_t i, struct err *e)
-{
-    const struct model *m = &r->f->in->job->model;
-    const struct strategy *s = &r->space.items[i];
-    int64_t live = 0;
-    struct prepared *p = NULL;
-    if (!drop_by_bound(r, i) || !drop_by_memory(r, bounds_live_bytes(r->bounds, i)))
+        *out = f->wholes[i].prepared;
         return RC_OK;
-    enum rc rc = estimate_live_bytes(&live, m, s, e);
-    if (rc || !drop_by_memory(r, (double)live))
+    }
+    struct whole w = {.race = found->race, .index = found->index};
+    enum rc rc = prepared_make(&w.prepared, &f->in->job->model, &found->strategy, true, e);
+    if (rc)
         return rc;
-    rc = prepared_make(&p, m, s, e);
-    for (size_t k = 0; !rc && k < r->n_cells; k++)
-        if (r->is_in[k])
-            consider(r->f, r->cells[k], p, s, i);
-    prepared_free(p);
-    return rc;
+    BASE_GROW(f->wholes, f->wholes_cap, f->n_wholes + 1);
+    f->wholes[f->n_wholes++] = w;
+    *out = w.prepared;
+    return RC_OK;
 }
 
-struct ordered {
-    double run_s;
-    size_t index;
-};
-
-static int by_bound(const void *pa, const void *pb)
+enum rc cell_whole_estimate(
+    struct estimate *out, struct finder *f, const struct cell *c, struct err *e)
 {
-    const struct ordered *a = pa, *b = pb;
-    if (a->run_s < b->run_s || a->run_s > b->run_s)
-        return a->run_s < b->run_s ? -1 : 1;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
-/* Strategies by their bound on the first cell: the winner comes early and ends the race. */
-static enum rc run_in_order(struct race *r, struct err *e)
-{
-    struct ordered *order = base_alloc((r->space.n + 1) * sizeof *order);
-    for (size_t i = 0; i < r->space.n; i++)
-        order[i] = (struct ordered){least_run_s(r, r->cells[0], i), i};
-    qsort(order, r->space.n, sizeof *order, by_bound);
-    enum rc rc = RC_OK;
-    for (size_t i = 0; !rc && i < r->space.n; i++) {
-        if (finder_is_cancelled(r->f))
-            rc = err_set(e, RC_CANCELLED, "planning was cancelled");
-        else
-            rc = try_strategy(r, order[i].index, e);
+    struct finding *found = c->best;
+    const struct prepared *whole = NULL;
+    enum rc rc = found->whole ? RC_OK : whole_of(&whole, f, found, e);
+    if (rc)
+        return rc;
+    if (!found->whole) {
+        found->whole = base_alloc(sizeof *found->whole);
+        prepared_estimate(found->whole, whole, &f->tracks[found->track].machine);
     }
-    free(order);
-    return rc;
-}
-
-/* At most the seconds of a step and of a save with any strategies that may fit; INFINITY when none
- * may. */
-static struct least least_of_cell(const struct race *r, const struct cell *c)
-{
-    struct least l = {INFINITY, {INFINITY, INFINITY}};
-    for (size_t i = 0; i < r->space.n; i++) {
-        if (bounds_live_bytes(r->bounds, i) > capacity(c))
-            continue;
-        struct save_s save =
-            estimate_save_s(&r->f->in->job->model, &r->space.items[i], &c->machine);
-        l.step_s = fmin(l.step_s, bounds_step_s(r->bounds, c, i));
-        l.save.write = fmin(l.save.write, save.write);
-        l.save.stall = fmin(l.save.stall, save.stall);
-    }
-    return l;
-}
-
-/* Leave out the cells that no list can come to hold, whatever their best strategy. */
-static void drop_cells(struct race *r)
-{
-    size_t kept = 0;
-    for (size_t k = 0; k < r->n_cells; k++) {
-        struct cell *c = r->cells[k];
-        bounds_price(r->bounds, c);
-        struct least least = least_of_cell(r, c);
-        c->is_dropped = !r->f->in->tries_everything && isfinite(least.step_s) &&
-                        !ranking_can_matter(r->f->ranking, c, &least);
-        if (c->is_dropped) {
-            r->f->out->searched.pruned_by_bound += (int64_t)r->space.n;
-            bounds_clear(c);
-        } else {
-            r->cells[kept++] = c;
-        }
-    }
-    r->n_cells = kept;
-}
-
-static void gather_cells(struct race *r, const struct shape_of_ranks *shape)
-{
-    for (size_t i = 0; i < r->f->n_cells; i++)
-        if (has_shape(r->f, &r->f->cells[i], shape))
-            r->cells[r->n_cells++] = &r->f->cells[i];
-}
-
-static enum rc race_shape(struct finder *f, const struct shape_of_ranks *shape, struct err *e)
-{
-    struct race r = {.f = f};
-    r.cells = base_alloc((f->n_cells + 1) * sizeof *r.cells);
-    r.is_in = base_calloc(f->n_cells + 1, sizeof *r.is_in);
-    gather_cells(&r, shape);
-    space_make(&r.space, f->in->job, shape);
-    f->out->searched.space += (int64_t)(r.space.n * r.n_cells);
-    enum rc rc = bounds_new(&r.bounds, &f->in->job->model, &r.space, e);
-    if (!rc)
-        drop_cells(&r);
-    if (!rc && r.n_cells > 0)
-        rc = run_in_order(&r, e);
-    for (size_t k = 0; !rc && k < r.n_cells; k++) {
-        bounds_clear(r.cells[k]);
-        ranking_add(f->ranking, r.cells[k]);
-    }
-    ranking_update(f->ranking);
-    bounds_free(r.bounds);
-    space_release(&r.space);
-    free(r.cells);
-    free(r.is_in);
-    return rc;
-}
-
-static enum rc race_all(struct finder *f, struct err *e)
-{
-    enum rc rc = RC_OK;
-    for (size_t i = 0; !rc && i < f->n_cells; i++) {
-        const struct hardware *hw = &f->groups[f->cells[i].group].hw;
-        struct shape_of_ranks shape = {
-            f->cells[i].nodes * hw->ranks_per_node, hw->ranks_per_node, hw->is_gpu};
-        bool is_done = false;
-        for (size_t k = 0; k < i && !is_done; k++)
-            is_done = has_shape(f, &f->cells[k], &shape);
-        if (!is_done)
-            rc = race_shape(f, &shape, e);
-    }
-    return rc;
+    *out = *found->whole;
+    out->host_capacity_bytes = f->groups[c->group].hw.ram_bytes;
+    return RC_OK;
 }
 
 /* --- all of it --- */
+
+static void finder_init(struct finder *f, const struct search_input *in)
+{
+    *f = (struct finder){.in = in, .out = base_calloc(1, sizeof *f->out)};
+    f->works = works_new(&in->job->model, in->job->seq);
+    f->ranking = ranking_new(f);
+}
+
+static void findings_free(struct finding *all)
+{
+    while (all) {
+        struct finding *next = all->next;
+        free(all->whole);
+        free(all);
+        all = next;
+    }
+}
 
 static void finder_release(struct finder *f)
 {
     for (size_t i = 0; i < f->n_groups; i++)
         free(f->groups[i].offers);
-    for (size_t i = 0; i < f->n_cells; i++)
-        bounds_clear(&f->cells[i]);
+    for (size_t i = 0; i < f->n_tracks; i++) {
+        bounds_clear(&f->tracks[i]);
+        free(f->tracks[i].cells);
+        free(f->tracks[i].problem);
+    }
+    for (size_t i = 0; i < f->n_wholes; i++)
+        prepared_free(f->wholes[i].prepared);
+    findings_free(f->findings);
     free(f->groups);
+    free(f->tracks);
     free(f->cells);
+    free(f->wholes);
+    index_release(&f->group_index);
+    index_release(&f->track_index);
+    index_release(&f->rejected_index);
+    works_free(f->works);
+    thrifts_free(f->thrifts);
     ranking_free(f->ranking);
 }
 
@@ -396,7 +297,6 @@ static enum rc run(struct finder *f, struct err *e)
     f->out->searched.hardware = (int64_t)f->n_groups;
     for (size_t i = 0; i < f->n_groups; i++)
         make_cells(f, i);
-    f->ranking = ranking_new(f);
     enum rc rc = race_all(f, e);
     if (!rc)
         rc = ranking_finish(f->ranking, e);
@@ -407,7 +307,8 @@ static enum rc run(struct finder *f, struct err *e)
 
 enum rc search_run(struct search **out, const struct search_input *in, struct err *e)
 {
-    struct finder f = {.in = in, .out = base_calloc(1, sizeof *f.out)};
+    struct finder f;
+    finder_init(&f, in);
     enum rc rc = run(&f, e);
     finder_release(&f);
     if (rc) {
@@ -420,43 +321,42 @@ enum rc search_run(struct search **out, const struct search_input *in, struct er
 
 /* --- alternatives on the same nodes --- */
 
-/* A finder with the one cell; everything else is empty. */
-static enum rc finder_of_cell(
-    struct finder *f, const struct search_input *in, int64_t nodes, struct err *e)
+/* The one cell of so many nodes of the offer. */
+static enum rc add_only_cell(struct finder *f, int64_t nodes, struct err *e)
 {
     struct hardware hw;
     struct machine mc;
-    enum rc rc = hardware_from_offer(&hw, offers_at(in->offers, 0), nodes, e);
+    enum rc rc = hardware_from_offer(&hw, offers_at(f->in->offers, 0), nodes, e);
     if (!rc)
-        rc = machine_make(&mc, in->rates, &hw, "berth", e);
+        rc = machine_make(&mc, f->in->rates, &hw, "berth", e);
     if (rc)
         return rc;
-    *f = (struct finder){.in = in, .out = base_calloc(1, sizeof *f->out)};
     struct group *g = group_for(f, &hw);
     g->max_nodes = nodes;
     BASE_GROW(g->offers, g->cap, 1);
     g->offers[g->n_offers++] = 0;
-    f->ranking = ranking_new(f);
     add_cell(f, 0, nodes);
     return RC_OK;
 }
 
-static void take_best(struct alternative *a, const struct cell *c)
+static void take_best(struct alternative *a, const struct finder *f, const struct cell *c)
 {
     a->exists = a->fits = true;
-    a->strategy = c->best;
-    a->estimate = c->best_estimate;
+    a->strategy = c->best->strategy;
+    a->estimate = cell_estimate(f, c);
     a->run_s = c->best_run_s;
 }
 
-static void take_thriftiest(struct alternative *a, const struct job *j, const struct cell *c)
+static void take_thriftiest(struct alternative *a, struct finder *f, const struct hardware *hw)
 {
-    const struct hardware *hw = &c->machine.hw;
-    struct shape_of_ranks shape = {c->nodes * hw->ranks_per_node, hw->ranks_per_node, hw->is_gpu};
-    struct thrift t = thriftiest(j, &shape, &c->machine);
+    struct shape_of_ranks shape = {hw->nodes * hw->ranks_per_node, hw->ranks_per_node, hw->is_gpu};
+    struct machine mc = f->tracks[0].machine;
+    struct thrift t = thriftiest(f, f->in->job, &shape, &mc, hw->ram_bytes);
+    mc.hw = *hw;
     a->exists = t.short_by < INT64_MAX;
     a->strategy = t.strategy;
-    a->estimate = t.estimate;
+    if (a->exists)
+        estimate_memory(&a->estimate, &t.live, &f->in->job->model, &t.strategy, &mc);
     a->short_by = t.short_by;
     a->is_host = t.is_host;
 }
@@ -465,17 +365,17 @@ static enum rc find_alternative(
     struct alternative *a, const struct search_input *in, int64_t nodes, struct err *e)
 {
     struct finder f;
-    enum rc rc = finder_of_cell(&f, in, nodes, e);
-    if (rc)
-        return rc;
-    const struct cell *c = &f.cells[0];
-    struct shape_of_ranks shape = {
-        nodes * c->machine.hw.ranks_per_node, c->machine.hw.ranks_per_node, c->machine.hw.is_gpu};
-    rc = race_shape(&f, &shape, e);
-    if (!rc && c->has_best)
-        take_best(a, c);
-    else if (!rc)
-        take_thriftiest(a, in->job, c);
+    finder_init(&f, in);
+    enum rc rc = add_only_cell(&f, nodes, e);
+    if (!rc)
+        rc = race_all(&f, e);
+    if (!rc && f.n_cells > 0 && f.cells[0].best)
+        take_best(a, &f, &f.cells[0]);
+    else if (!rc) {
+        struct hardware hw = f.groups[0].hw;
+        hw.nodes = nodes;
+        take_thriftiest(a, &f, &hw);
+    }
     search_free(f.out);
     finder_release(&f);
     return rc;

@@ -4,27 +4,49 @@
 
 #include "base/alloc.h"
 #include "planner/layout.h"
+#include "planner/price.h"
 #include "planner/search_cells.h"
 
-/* A micro step of a single rank with a few blocks: its compute lane is that of any strategy, which
- * can only add to it. */
-struct profile {
+/* A micro step of a single rank: its compute lane is that of any strategy, which can only add to
+ * it. */
+struct work_item {
     struct work_class key;
-    struct schedule *few, *more;
-    double t;
+    struct term {
+        int32_t price;
+        double times;
+    } * terms; /* of the compute lane */
+    size_t n_terms;
     double live_bytes; /* beside parameters, gradients and optimizer states, at least */
 };
 
-struct bounds {
+struct works {
     const struct model *model;
+    int64_t seq;
+    double params, checkpoint_bytes;
+    struct prices prices;
+    struct work_item *items;
+    size_t n, cap;
+};
+
+/* A traffic class of a space. */
+struct traffic_kind {
+    struct traffic_class key;
+    struct unit_kind {
+        double elems, shard_elems, times;
+    } units[3]; /* embedding, blocks, head */
+    struct unit_elems elems;
+};
+
+struct bounds {
+    struct works *works;
     const struct space *space;
-    struct profile *works;
-    size_t n_works, works_cap;
-    struct traffic_class *traffics;
+    struct traffic_kind *traffics;
     size_t n_traffics, traffics_cap;
-    struct index {
+    struct place {
         uint32_t work, traffic;
-    } * index; /* per strategy */
+        double live_bytes;
+    } * places;       /* per strategy */
+    double doublings; /* of 8 ranks */
 };
 
 static bool same_work(const struct work_class *a, const struct work_class *b)
@@ -54,69 +76,142 @@ static double beside_states(const struct schedule *s)
     return (double)live;
 }
 
-static enum rc build_work(struct bounds *b, struct profile *w, int64_t seq, struct err *e)
+/* Add how often each operation of the compute lane occurs in a micro step, times weight. */
+static void count_operations(
+    struct works *w, double **times, size_t *cap, const struct schedule *s, double weight)
 {
-    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
-    s.precision = w->key.precision;
-    s.recompute = w->key.recompute;
-    s.loss_chunks = w->key.loss_chunks;
-    s.micro_batch = w->key.micro_batch;
-    s.seq = seq;
-    struct model few = *b->model, more = *b->model;
-    few.layers = 1;
-    more.layers = 2;
-    w->t = (double)(b->model->layers - 1);
-    enum rc rc = schedule_build(&w->few, &few, &s, e);
-    if (!rc)
-        rc = schedule_build(&w->more, &more, &s, e);
-    if (rc)
-        return rc;
-    /* live bytes are the largest of several straight lines in the number of blocks: convex, so the
-     * line through two small numbers stays below */
-    double few_bytes = beside_states(w->few), more_bytes = beside_states(w->more);
-    w->live_bytes = fmax(0, few_bytes + (more_bytes - few_bytes) * w->t);
-    return RC_OK;
+    const struct section *micro = &s->section[0];
+    for (int32_t i = micro->first_op; i < micro->first_op + micro->n_ops; i++) {
+        if (s->ops[i].lane != LANE_COMPUTE)
+            continue;
+        size_t id = (size_t)prices_add(&w->prices, s, &s->ops[i]), before = *cap;
+        BASE_GROW(*times, *cap, id + 1);
+        for (size_t k = before; k < *cap; k++)
+            (*times)[k] = 0;
+        (*times)[id] += weight;
+    }
 }
 
-static enum rc find_work(struct bounds *b, const struct strategy *s, uint32_t *out, struct err *e)
+static void keep_terms(struct work_item *out, const double *times, size_t n)
+{
+    out->terms = base_alloc((n + 1) * sizeof *out->terms);
+    for (size_t i = 0; i < n; i++)
+        if (times[i] > 0 || times[i] < 0)
+            out->terms[out->n_terms++] = (struct term){(int32_t)i, times[i]};
+}
+
+/* With one block and with two, continued to all of them. */
+static enum rc build_work(struct works *w, struct work_item *out, struct err *e)
+{
+    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
+    s.precision = out->key.precision;
+    s.recompute = out->key.recompute;
+    s.loss_chunks = out->key.loss_chunks;
+    s.micro_batch = out->key.micro_batch;
+    s.seq = w->seq;
+    struct model one = *w->model, two = *w->model;
+    one.layers = 1;
+    two.layers = 2;
+    double t = (double)(w->model->layers - 1), *times = NULL;
+    size_t n_times = 0;
+    struct schedule *few = NULL, *more = NULL;
+    enum rc rc = schedule_build(&few, &one, &s, e);
+    if (!rc)
+        rc = schedule_build(&more, &two, &s, e);
+    if (rc)
+        goto out;
+    count_operations(w, &times, &n_times, few, 1 - t);
+    count_operations(w, &times, &n_times, more, t);
+    keep_terms(out, times, n_times);
+    /* live bytes are the largest of several straight lines in the number of blocks: convex, so the
+     * line through two small numbers stays below */
+    double few_bytes = beside_states(few), more_bytes = beside_states(more);
+    out->live_bytes = fmax(0, few_bytes + (more_bytes - few_bytes) * t);
+out:
+    schedule_free(few);
+    schedule_free(more);
+    free(times);
+    return rc;
+}
+
+struct works *works_new(const struct model *m, int64_t seq)
+{
+    struct works *w = base_calloc(1, sizeof *w);
+    w->model = m;
+    w->seq = seq;
+    w->params = (double)model_params(m);
+    w->checkpoint_bytes = estimate_checkpoint_bytes(m);
+    return w;
+}
+
+void works_free(struct works *w)
+{
+    if (!w)
+        return;
+    for (size_t i = 0; i < w->n; i++)
+        free(w->items[i].terms);
+    free(w->items);
+    prices_release(&w->prices);
+    free(w);
+}
+
+static enum rc find_work(struct works *w, const struct strategy *s, uint32_t *out, struct err *e)
 {
     struct work_class key = {s->precision, s->recompute, s->loss_chunks, s->micro_batch};
-    for (size_t i = 0; i < b->n_works; i++) {
-        if (same_work(&b->works[i].key, &key)) {
+    for (size_t i = 0; i < w->n; i++) {
+        if (same_work(&w->items[i].key, &key)) {
             *out = (uint32_t)i;
             return RC_OK;
         }
     }
-    BASE_GROW(b->works, b->works_cap, b->n_works + 1);
-    struct profile *w = &b->works[b->n_works];
-    memset(w, 0, sizeof *w);
-    w->key = key;
-    *out = (uint32_t)b->n_works++;
-    return build_work(b, w, s->seq, e);
+    BASE_GROW(w->items, w->cap, w->n + 1);
+    struct work_item *item = &w->items[w->n];
+    *item = (struct work_item){.key = key};
+    *out = (uint32_t)w->n++;
+    return build_work(w, item, e);
+}
+
+static void unit_kinds(const struct model *m, int64_t shards, struct unit_kind out[3])
+{
+    const int units[] = {0, 1, model_units(m) - 1};
+    for (int i = 0; i < 3; i++) {
+        struct unit_layout u;
+        model_unit_layout(m, units[i], shards, &u);
+        out[i] = (struct unit_kind){
+            (double)u.elems, (double)u.shard_elems, i == 1 ? (double)m->layers : 1};
+    }
 }
 
 static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
 {
     struct traffic_class key = {s->kind, s->precision, s->shard_degree, s->reshard_after_forward};
     for (size_t i = 0; i < b->n_traffics; i++)
-        if (same_traffic(&b->traffics[i], &key))
+        if (same_traffic(&b->traffics[i].key, &key))
             return (uint32_t)i;
     BASE_GROW(b->traffics, b->traffics_cap, b->n_traffics + 1);
-    b->traffics[b->n_traffics] = key;
+    struct traffic_kind *k = &b->traffics[b->n_traffics];
+    *k = (struct traffic_kind){
+        .key = key, .elems = space_unit_elems(b->works->model, space_unit_shards(s))};
+    unit_kinds(b->works->model, space_unit_shards(s), k->units);
     return (uint32_t)b->n_traffics++;
 }
 
 enum rc bounds_new(
-    struct bounds **out, const struct model *m, const struct space *space, struct err *e)
+    struct bounds **out, struct works *works, const struct space *space, struct err *e)
 {
     struct bounds *b = base_calloc(1, sizeof *b);
-    b->model = m;
+    b->works = works;
     b->space = space;
-    b->index = base_calloc(space->n + 1, sizeof *b->index);
+    b->places = base_calloc(space->n + 1, sizeof *b->places);
+    b->doublings = space->n > 0 ? fmax(0, log2((double)space->items[0].ranks / 8)) : 0;
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < space->n; i++) {
-        b->index[i].traffic = find_traffic(b, &space->items[i]);
-        rc = find_work(b, &space->items[i], &b->index[i].work, e);
+        const struct strategy *s = &space->items[i];
+        struct place *p = &b->places[i];
+        p->traffic = find_traffic(b, s);
+        rc = find_work(works, s, &p->work, e);
+        p->live_bytes = (double)space_state_bytes(&b->traffics[p->traffic].elems, s) +
+                        works->items[p->work].live_bytes;
     }
     if (rc) {
         bounds_free(b);
@@ -130,53 +225,21 @@ void bounds_free(struct bounds *b)
 {
     if (!b)
         return;
-    for (size_t i = 0; i < b->n_works; i++) {
-        schedule_free(b->works[i].few);
-        schedule_free(b->works[i].more);
-    }
-    free(b->works);
     free(b->traffics);
-    free(b->index);
+    free(b->places);
     free(b);
 }
 
 /* --- pricing --- */
-
-static double compute_lane_s(const struct schedule *s, const struct machine *m)
-{
-    double total = 0;
-    const struct section *micro = &s->section[0];
-    for (int32_t i = micro->first_op; i < micro->first_op + micro->n_ops; i++)
-        if (s->ops[i].lane == LANE_COMPUTE)
-            total += simulate_op_s(s, m, &s->ops[i]);
-    return total;
-}
-
-/* Bytes of the units of a model on so many shards, with how often each kind occurs. */
-struct unit_kind {
-    double elems, shard_elems, times;
-};
-
-static void unit_kinds(const struct model *m, int64_t shards, struct unit_kind out[3])
-{
-    const int units[] = {0, 1, model_units(m) - 1};
-    for (int i = 0; i < 3; i++) {
-        struct unit_layout u;
-        model_unit_layout(m, units[i], shards, &u);
-        out[i] = (struct unit_kind){
-            (double)u.elems, (double)u.shard_elems, i == 1 ? (double)m->layers : 1};
-    }
-}
 
 /* Seconds of the collectives and of the optimizer for one unit. */
 struct unit_s {
     double gather, reduce, all_reduce, replica_reduce, update, norm;
 };
 
-static struct unit_s price_unit(const struct traffic_class *k, const struct cell *c,
+static struct unit_s price_unit(const struct traffic_class *k, const struct machine *mc,
     const struct strategy *s, const struct unit_kind *u)
 {
-    const struct machine *mc = &c->machine;
     struct rank_group shard = machine_shard_group(s);
     double element = (double)precision_bytes(k->precision);
     double own = k->kind == STRATEGY_DDP ? u->elems : u->shard_elems;
@@ -220,52 +283,49 @@ static void add_unit(struct traffic *t, const struct traffic_class *k, const str
     }
 }
 
-static struct traffic price_traffic(
-    const struct model *m, const struct traffic_class *k, const struct cell *c)
+static struct traffic price_traffic(const struct traffic_kind *k, const struct machine *mc)
 {
-    int64_t rpn = c->machine.hw.ranks_per_node, ranks = c->nodes * rpn;
-    struct strategy s = strategy_default(k->kind, ranks, rpn);
-    s.shard_degree = k->shard_degree;
-    struct unit_kind units[3];
-    unit_kinds(m, k->kind == STRATEGY_HSDP ? k->shard_degree : ranks, units);
+    int64_t rpn = mc->hw.ranks_per_node;
+    struct strategy s = strategy_default(k->key.kind, mc->hw.nodes * rpn, rpn);
+    s.shard_degree = k->key.shard_degree;
     struct traffic t = {0};
     for (int i = 0; i < 3; i++) {
-        struct unit_s u = price_unit(k, c, &s, &units[i]);
-        add_unit(&t, k, &u, i, units[i].times);
+        struct unit_s u = price_unit(&k->key, mc, &s, &k->units[i]);
+        add_unit(&t, &k->key, &u, i, k->units[i].times);
     }
     return t;
 }
 
-void bounds_price(const struct bounds *b, struct cell *c)
+void bounds_price(const struct bounds *b, struct track *t)
 {
-    c->compute_s = base_calloc(b->n_works + 1, sizeof *c->compute_s);
-    c->traffic = base_calloc(b->n_traffics + 1, sizeof *c->traffic);
-    for (size_t i = 0; i < b->n_works; i++) {
-        double few = compute_lane_s(b->works[i].few, &c->machine);
-        double more = compute_lane_s(b->works[i].more, &c->machine);
-        c->compute_s[i] = few + (more - few) * b->works[i].t;
-    }
+    const struct works *w = b->works;
+    double *price = base_alloc(((size_t)w->prices.n + 1) * sizeof *price);
+    prices_fill(price, &w->prices, &t->machine);
+    t->compute_s = base_calloc(w->n + 1, sizeof *t->compute_s);
+    t->traffic = base_calloc(b->n_traffics + 1, sizeof *t->traffic);
+    for (size_t i = 0; i < w->n; i++)
+        for (size_t k = 0; k < w->items[i].n_terms; k++)
+            t->compute_s[i] += price[w->items[i].terms[k].price] * w->items[i].terms[k].times;
     for (size_t i = 0; i < b->n_traffics; i++)
-        c->traffic[i] = price_traffic(b->model, &b->traffics[i], c);
+        t->traffic[i] = price_traffic(&b->traffics[i], &t->machine);
+    free(price);
 }
 
-void bounds_clear(struct cell *c)
+void bounds_clear(struct track *t)
 {
-    free(c->compute_s);
-    free(c->traffic);
-    c->compute_s = NULL;
-    c->traffic = NULL;
+    free(t->compute_s);
+    free(t->traffic);
+    t->compute_s = NULL;
+    t->traffic = NULL;
 }
 
 /* The boundary: norms first, then updates, each followed by the gather of its unit. */
-static double boundary_s(
-    const struct bounds *b, const struct cell *c, const struct traffic *t, const struct strategy *s)
+static double boundary_s(const struct bounds *b, const struct machine *mc, const struct traffic *t,
+    const struct strategy *s)
 {
     double update = t->update_s;
-    if (s->offload == OFFLOAD_OPTIMIZER) {
-        double own = (double)model_params(b->model) / (double)strategy_optimizer_shards(s);
-        update = machine_host_adam_s(&c->machine, own);
-    }
+    if (s->offload == OFFLOAD_OPTIMIZER)
+        update = machine_host_adam_s(mc, b->works->params / (double)strategy_optimizer_shards(s));
     return t->norm_s + fmax(t->boundary_s, update + t->boundary_exposed_s);
 }
 
@@ -278,25 +338,29 @@ static double section_s(double compute, double collectives, double exposed, doub
     return fmax(compute + exposed + hidden * (1 - 1 / slowdown), collectives);
 }
 
-double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i)
+double bounds_step_s(const struct bounds *b, const struct track *on, size_t i)
 {
+    const struct machine *mc = &on->machine;
     const struct strategy *s = &b->space->items[i];
-    const struct traffic *t = &c->traffic[b->index[i].traffic];
-    if (!machine_computes(&c->machine, s->precision))
+    const struct traffic *t = &on->traffic[b->places[i].traffic];
+    if (!machine_computes(mc, s->precision))
         return INFINITY;
-    double compute = c->compute_s[b->index[i].work], slow = c->machine.overlap_slowdown;
+    double compute = on->compute_s[b->places[i].work], slow = mc->overlap_slowdown;
     double micro = section_s(compute, t->micro_s, t->micro_exposed_s, slow);
     double last =
         section_s(compute, t->micro_s + t->last_s, t->micro_exposed_s + t->last_exposed_s, slow);
-    double step = (double)(s->grad_accum - 1) * micro + last + boundary_s(b, c, t, s) +
-                  c->machine.step_overhead_s;
-    double doublings = log2((double)s->ranks / 8);
-    step *= 1 + c->machine.jitter_per_doubling * fmax(0, doublings);
+    double step =
+        (double)(s->grad_accum - 1) * micro + last + boundary_s(b, mc, t, s) + mc->step_overhead_s;
+    step *= 1 + mc->jitter_per_doubling * b->doublings;
     return step * (1 - 1e-9);
+}
+
+struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i)
+{
+    return estimate_save_s(b->works->checkpoint_bytes, &b->space->items[i], &t->machine);
 }
 
 double bounds_live_bytes(const struct bounds *b, size_t i)
 {
-    const struct strategy *s = &b->space->items[i];
-    return (double)space_state_bytes(b->model, s) + b->works[b->index[i].work].live_bytes;
+    return b->places[i].live_bytes;
 }

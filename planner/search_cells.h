@@ -2,6 +2,7 @@
 #ifndef PLANNER_SEARCH_CELLS_H
 #define PLANNER_SEARCH_CELLS_H
 
+#include "base/index.h"
 #include "planner/search.h"
 #include "planner/space.h"
 
@@ -14,20 +15,36 @@ struct group {
     size_t first_cell, n_cells;
 };
 
-/* Hardware times a number of nodes. */
-struct cell {
-    size_t group;
-    int64_t nodes;
+/* What decides seconds: hardware without what only limits the host's memory, times a number of
+ * nodes. Cells of a track differ in nothing but that limit. */
+struct track {
     struct machine machine;
-    const struct offer *offer; /* any of the group: run seconds do not depend on its price */
-    double *compute_s;         /* by work class */
-    struct traffic *traffic;   /* by traffic class */
-    bool is_dropped;           /* no list can come to hold it: not raced */
-    bool has_best;
-    size_t best_index; /* in the space, for ties */
+    char *problem;             /* why it cannot be planned, NULL when it can */
+    const struct offer *offer; /* any of its cells: run seconds do not depend on its price */
+    size_t *cells;             /* what is raced */
+    size_t n_cells, cap;
+    double *compute_s;       /* by work class */
+    struct traffic *traffic; /* by traffic class */
+    bool is_in;              /* the strategy at hand may still win on some cell */
+};
+
+/* The estimate of a strategy on a track. */
+struct finding {
+    size_t track, race, index; /* the strategy is the index-th of the race's space */
+    struct strategy strategy;
+    struct estimate estimate; /* without a limit of host memory */
+    struct estimate *whole;   /* the same of the whole schedule, NULL: not made yet */
+    struct finding *next;
+};
+
+/* A group times a number of nodes. */
+struct cell {
+    size_t group, track;
+    int64_t nodes;
+    bool is_dropped; /* no list can come to hold it: not raced */
+    bool is_in;      /* the strategy at hand may still win */
     double best_run_s;
-    struct strategy best;
-    struct estimate best_estimate;
+    struct finding *best; /* NULL: none yet */
 };
 
 /* Work of a micro step on the compute lane depends on these alone. */
@@ -54,31 +71,59 @@ struct traffic {
 };
 
 struct ranking;
+struct works;
+struct thrifts;
 
 struct finder {
     const struct search_input *in;
     struct group *groups;
     size_t n_groups, groups_cap;
+    struct index group_index;
+    struct track *tracks;
+    size_t n_tracks, tracks_cap;
+    struct index track_index;
     struct cell *cells;
     size_t n_cells, cells_cap;
+    struct finding *findings; /* all, newest first */
+    struct whole *wholes;     /* schedules of strategies in full, so far */
+    size_t n_wholes, wholes_cap;
+    struct works *works;
+    struct thrifts *thrifts;
     struct search *out;
     size_t rejected_cap;
+    struct index rejected_index;
     struct ranking *ranking;
 };
 bool finder_is_cancelled(const struct finder *f);
+struct hardware cell_hardware(const struct finder *f, const struct cell *c);
+/* Of the best strategy, which must be there, under the cell's limit of host memory: from a few
+ * blocks, or of the whole schedule, made when first asked for. */
+struct estimate cell_estimate(const struct finder *f, const struct cell *c);
+enum rc cell_whole_estimate(
+    struct estimate *out, struct finder *f, const struct cell *c, struct err *e);
+
+/* --- search_race.c --- */
+
+/* Find the best strategy of every cell that matters and rank it. RC_CANCELLED when told to stop. */
+enum rc race_all(struct finder *f, struct err *e);
 
 /* --- search_bound.c: seconds that no strategy can go below --- */
 
-/* Classes of the strategies of a space, with a schedule for each work class. */
+/* Work classes of a model and a sequence, shared by the spaces of all shapes. */
+struct works *works_new(const struct model *m, int64_t seq);
+void works_free(struct works *w);
+/* Classes of the strategies of a space. */
 struct bounds;
 enum rc bounds_new(
-    struct bounds **out, const struct model *m, const struct space *space, struct err *e);
+    struct bounds **out, struct works *works, const struct space *space, struct err *e);
 void bounds_free(struct bounds *b);
-/* Fill the cell's tables; release with bounds_clear. */
-void bounds_price(const struct bounds *b, struct cell *c);
-void bounds_clear(struct cell *c);
-/* At most the seconds of a step of the i-th strategy on the cell. */
-double bounds_step_s(const struct bounds *b, const struct cell *c, size_t i);
+/* Fill the track's tables; release with bounds_clear. */
+void bounds_price(const struct bounds *b, struct track *t);
+void bounds_clear(struct track *t);
+/* At most the seconds of a step of the i-th strategy on the track. */
+double bounds_step_s(const struct bounds *b, const struct track *t, size_t i);
+/* Seconds of its saves. */
+struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i);
 /* At most the live bytes of the i-th strategy. */
 double bounds_live_bytes(const struct bounds *b, size_t i);
 
@@ -106,17 +151,18 @@ void reject_for_limits(struct finder *f, size_t group);
 /* --- search_reject.c --- */
 
 struct rejection *reject(struct finder *f, const char *what, const char *why);
-/* Of the strategies that save most, the one that comes nearest to fitting; short_by is INT64_MAX
- * when the shape allows none. */
+/* Of the strategies that save most, the one that comes nearest to fitting hardware of the machine's
+ * kind with so much host memory (0: unknown); short_by is INT64_MAX when the shape allows none. */
 struct thrift {
     int64_t peak_bytes;
     int64_t short_by;
     bool is_host;
     struct strategy strategy;
-    struct estimate estimate; /* memory only */
+    struct live_bytes live;
 };
-struct thrift thriftiest(
-    const struct job *j, const struct shape_of_ranks *shape, const struct machine *mc);
+struct thrift thriftiest(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
+    const struct machine *mc, int64_t ram_bytes);
+void thrifts_free(struct thrifts *t);
 /* Say why the group has no plan, if it has none for memory or limits. */
 void reject_group(struct finder *f, size_t group);
 

@@ -9,12 +9,15 @@
 #include "planner/search_cells.h"
 
 enum { DEFAULT_PLANS = 10, MAX_PARETO = 200 };
+#define NO_CANDIDATE SIZE_MAX
 
 /* One offer with the best strategy of one of its cells. */
 struct candidate {
     const struct cell *cell;
     size_t offer;
     struct bill bill;
+    double merit;
+    size_t next;       /* of the same group, NO_CANDIDATE at the end */
     bool is_allowed;   /* by budget and deadline */
     bool is_too_large; /* as a whole, although the quick estimate fits */
 };
@@ -26,8 +29,10 @@ struct ranking {
     size_t n_updated; /* candidates that front and merits know already */
     size_t *front;    /* candidates that none beats in both money and time, by rising cost */
     size_t n_front, front_cap;
+    size_t *of_group; /* by group: its first candidate, when all are ranked */
     double *merit;    /* by offer: the best allowed candidate's, INFINITY for none */
-    double threshold; /* a candidate with more does not make the list of plans */
+    size_t *best;     /* offers with the least merits, by merit; at most max_plans */
+    size_t n_best;
     size_t wanted;    /* plans asked for */
     size_t max_plans; /* plans found: at least two, the first is explained against the second */
 };
@@ -39,7 +44,7 @@ struct ranking *ranking_new(struct finder *f)
     r->f = f;
     r->wanted = f->in->max_plans ? f->in->max_plans : DEFAULT_PLANS;
     r->max_plans = r->wanted > 2 ? r->wanted : 2;
-    r->threshold = INFINITY;
+    r->best = base_alloc((r->max_plans + 1) * sizeof *r->best);
     r->merit = base_calloc(offers + 1, sizeof *r->merit);
     for (size_t i = 0; i < offers; i++)
         r->merit[i] = INFINITY;
@@ -52,7 +57,9 @@ void ranking_free(struct ranking *r)
         return;
     free(r->all);
     free(r->front);
+    free(r->of_group);
     free(r->merit);
+    free(r->best);
     free(r);
 }
 
@@ -86,11 +93,9 @@ static int compare_num(double a, double b)
 }
 
 /* By the objective, then money, time, number of ranks, and place in the list: a total order. */
-static int compare_candidates(
-    const struct finder *f, const struct candidate *a, const struct candidate *b)
+static int compare_candidates(const struct candidate *a, const struct candidate *b)
 {
-    const struct job *j = f->in->job;
-    int d = compare_num(merit(j, &a->bill), merit(j, &b->bill));
+    int d = compare_num(a->merit, b->merit);
     if (!d)
         d = (a->bill.is_priced ? 0 : 1) - (b->bill.is_priced ? 0 : 1);
     if (!d)
@@ -119,26 +124,28 @@ static double seconds_of(const struct candidate *x)
 
 void ranking_add(struct ranking *r, const struct cell *c)
 {
+    const struct job *j = r->f->in->job;
     const struct group *g = &r->f->groups[c->group];
-    for (size_t k = 0; c->has_best && k < g->n_offers; k++) {
+    for (size_t k = 0; c->best && k < g->n_offers; k++) {
         const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
         if (hardware_max_nodes(o) < c->nodes)
             continue;
         BASE_GROW(r->all, r->cap, r->n + 1);
         struct candidate *x = &r->all[r->n++];
         *x = (struct candidate){.cell = c, .offer = g->offers[k]};
-        bill_make(&x->bill, r->f->in->job, o, c->nodes, &c->best_estimate);
-        x->is_allowed = within_limits(r->f->in->job, &x->bill);
+        bill_make(&x->bill, j, o, c->nodes, &c->best->estimate);
+        x->merit = merit(j, &x->bill);
+        x->is_allowed = within_limits(j, &x->bill);
     }
 }
 
 /* a is at least as good in money and time, and better in one of them or in the total order. */
-static bool beats(const struct ranking *r, const struct candidate *a, const struct candidate *b)
+static bool beats(const struct candidate *a, const struct candidate *b)
 {
     if (usd_of(a) > usd_of(b) || seconds_of(a) > seconds_of(b))
         return false;
     bool is_better = usd_of(a) < usd_of(b) || seconds_of(a) < seconds_of(b);
-    return is_better || compare_candidates(r->f, a, b) < 0;
+    return is_better || compare_candidates(a, b) < 0;
 }
 
 static void add_to_front(struct ranking *r, size_t candidate)
@@ -146,10 +153,10 @@ static void add_to_front(struct ranking *r, size_t candidate)
     const struct candidate *x = &r->all[candidate];
     size_t kept = 0;
     for (size_t i = 0; i < r->n_front; i++)
-        if (beats(r, &r->all[r->front[i]], x))
+        if (beats(&r->all[r->front[i]], x))
             return;
     for (size_t i = 0; i < r->n_front; i++)
-        if (!beats(r, x, &r->all[r->front[i]]))
+        if (!beats(x, &r->all[r->front[i]]))
             r->front[kept++] = r->front[i];
     BASE_GROW(r->front, r->front_cap, kept + 1);
     size_t at = kept;
@@ -159,22 +166,29 @@ static void add_to_front(struct ranking *r, size_t candidate)
     r->n_front = kept + 1;
 }
 
-static int by_value(const void *a, const void *b)
+/* A candidate with more does not make the list of plans. */
+static double threshold(const struct ranking *r)
 {
-    return compare_num(*(const double *)a, *(const double *)b);
+    return r->n_best < r->max_plans ? INFINITY : r->merit[r->best[r->n_best - 1]];
 }
 
-static void update_threshold(struct ranking *r)
+/* The merit of an offer fell: move or insert it among the best. */
+static void update_best(struct ranking *r, size_t offer)
 {
-    size_t n = offers_count(r->f->in->offers);
-    if (n < r->max_plans)
+    size_t at = 0;
+    while (at < r->n_best && r->best[at] != offer)
+        at++;
+    if (at == r->n_best && !(r->merit[offer] < threshold(r)))
         return;
-    double *sorted = base_alloc(n * sizeof *sorted);
-    memcpy(sorted, r->merit, n * sizeof *sorted);
-    if (n)
-        qsort(sorted, n, sizeof *sorted, by_value);
-    r->threshold = sorted[r->max_plans - 1];
-    free(sorted);
+    if (at == r->max_plans)
+        at--; /* the last one leaves */
+    r->n_best = at < r->n_best ? r->n_best : at + 1;
+    r->best[at] = offer;
+    for (; at > 0 && r->merit[r->best[at - 1]] > r->merit[r->best[at]]; at--) {
+        size_t other = r->best[at - 1];
+        r->best[at - 1] = r->best[at];
+        r->best[at] = other;
+    }
 }
 
 void ranking_update(struct ranking *r)
@@ -183,11 +197,13 @@ void ranking_update(struct ranking *r)
         const struct candidate *x = &r->all[r->n_updated];
         if (!x->is_allowed)
             continue;
-        r->merit[x->offer] = fmin(r->merit[x->offer], merit(r->f->in->job, &x->bill));
+        if (x->merit < r->merit[x->offer]) {
+            r->merit[x->offer] = x->merit;
+            update_best(r, x->offer);
+        }
         if (x->bill.is_priced)
             add_to_front(r, r->n_updated);
     }
-    update_threshold(r);
 }
 
 /* --- what need not be tried --- */
@@ -238,7 +254,7 @@ bool ranking_can_matter(const struct ranking *r, const struct cell *c, const str
             continue;
         struct bill bill = least_bill(r, o, c, least);
         double m = merit(r->f->in->job, &bill);
-        bool can_be_plan = !(m > r->merit[g->offers[k]]) && !(m > r->threshold);
+        bool can_be_plan = !(m > r->merit[g->offers[k]]) && !(m > threshold(r));
         bool can_be_front = bill.is_priced && !is_behind_front(r, &bill);
         if (can_be_plan || can_be_front)
             return true;
@@ -380,7 +396,8 @@ static void reject_whole(struct finder *f, const struct candidate *x, const stru
         "does not fit: laid out as a whole, %s needs %s more %s than there is",
         strategy_kind_name(p->strategy.kind), units_bytes(miss, (double)short_by),
         is_host ? "host memory" : "memory");
-    struct rejection *r = reject(f, hardware_text(&x->cell->machine.hw, what), why);
+    struct hardware hw = cell_hardware(f, x->cell);
+    struct rejection *r = reject(f, hardware_text(&hw, what), why);
     r->shortage = is_host ? SHORT_HOST_BYTES : SHORT_BYTES;
     r->short_by = (double)short_by;
 }
@@ -393,11 +410,11 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
     const struct model *m = &f->in->job->model;
     struct plan *p = &f->out->plans[f->out->n_plans];
     memset(p, 0, sizeof *p);
-    p->hw = c->machine.hw;
+    p->hw = cell_hardware(f, c);
     p->offer = x->offer;
     p->nodes = c->nodes;
-    p->strategy = c->best;
-    enum rc rc = estimate_make(&p->estimate, m, &c->best, &c->machine, e);
+    p->strategy = c->best->strategy;
+    enum rc rc = cell_whole_estimate(&p->estimate, f, c, e);
     if (rc)
         return rc;
     const struct offer *o = offers_at(f->in->offers, x->offer);
@@ -418,9 +435,9 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
     return RC_OK;
 }
 
-static int by_merit(const void *a, const void *b, void *f)
+static int by_merit(const void *a, const void *b)
 {
-    return compare_candidates(f, a, b);
+    return compare_candidates(a, b);
 }
 
 /* The best candidate of each offer, best offers first. Sorts: indexes of the front are void then.
@@ -430,7 +447,7 @@ static enum rc add_plans(struct ranking *r, struct err *e)
     struct search *s = r->f->out;
     s->plans = base_calloc(r->max_plans, sizeof *s->plans);
     if (r->n > 0)
-        qsort_r(r->all, r->n, sizeof *r->all, by_merit, r->f);
+        qsort(r->all, r->n, sizeof *r->all, by_merit);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < r->n && s->n_plans < r->max_plans; i++) {
         if (finder_is_cancelled(r->f))
@@ -447,8 +464,8 @@ static void add_pareto(struct ranking *r)
     s->pareto = base_calloc(r->n_front + 1, sizeof *s->pareto);
     for (size_t i = 0; i < r->n_front && i < MAX_PARETO; i++) {
         const struct candidate *x = &r->all[r->front[i]];
-        s->pareto[s->n_pareto++] = (struct pareto_point){x->offer, x->cell->nodes, x->cell->best,
-            seconds_of(x), x->bill.total_micro_usd[BILL_MID], -1};
+        s->pareto[s->n_pareto++] = (struct pareto_point){x->offer, x->cell->nodes,
+            x->cell->best->strategy, seconds_of(x), x->bill.total_micro_usd[BILL_MID], -1};
     }
 }
 
@@ -458,6 +475,20 @@ static void link_pareto(struct search *s)
         for (size_t k = 0; k < s->n_plans; k++)
             if (s->plans[k].offer == s->pareto[i].offer && s->plans[k].nodes == s->pareto[i].nodes)
                 s->pareto[i].plan = (int)k;
+}
+
+/* Chains the candidates of each group in the order of the list. */
+static void chain_groups(struct ranking *r)
+{
+    size_t n = r->f->n_groups;
+    r->of_group = base_alloc((n + 1) * sizeof *r->of_group);
+    for (size_t i = 0; i < n; i++)
+        r->of_group[i] = NO_CANDIDATE;
+    for (size_t i = r->n; i-- > 0;) {
+        size_t *first = &r->of_group[r->all[i].cell->group];
+        r->all[i].next = *first;
+        *first = i;
+    }
 }
 
 enum rc ranking_finish(struct ranking *r, struct err *e)
@@ -471,6 +502,7 @@ enum rc ranking_finish(struct ranking *r, struct err *e)
     if (r->f->out->n_plans > r->wanted)
         r->f->out->n_plans = r->wanted;
     link_pareto(r->f->out);
+    chain_groups(r);
     return RC_OK;
 }
 
@@ -493,9 +525,7 @@ static struct miss miss_of(const struct job *j, const struct candidate *x)
 static struct miss least_miss(const struct ranking *r, size_t group)
 {
     struct miss best = {NULL, INFINITY, false};
-    for (size_t i = 0; i < r->n; i++) {
-        if (r->all[i].cell->group != group)
-            continue;
+    for (size_t i = r->of_group[group]; i != NO_CANDIDATE; i = r->all[i].next) {
         if (r->all[i].is_allowed)
             return (struct miss){NULL, 0, false};
         if (r->all[i].is_too_large)
@@ -523,13 +553,12 @@ static void describe_miss(
 }
 
 /* The bill of all of the schedule, as a plan would have it, not of a few blocks. */
-static struct bill whole_bill(const struct finder *f, const struct candidate *x)
+static struct bill whole_bill(struct finder *f, const struct candidate *x)
 {
     struct bill b = x->bill;
     struct estimate whole;
-    const struct cell *c = x->cell;
-    if (!estimate_make(&whole, &f->in->job->model, &c->best, &c->machine, NULL))
-        bill_make(&b, f->in->job, offers_at(f->in->offers, x->offer), c->nodes, &whole);
+    if (!cell_whole_estimate(&whole, f, x->cell, NULL))
+        bill_make(&b, f->in->job, offers_at(f->in->offers, x->offer), x->cell->nodes, &whole);
     return b;
 }
 

@@ -8,23 +8,28 @@
 #include "planner/hardware.h"
 #include "planner/search_cells.h"
 
+static bool same_rejection(const void *rejected, size_t i, const void *key)
+{
+    const struct rejection *a = &((const struct rejection *)rejected)[i], *b = key;
+    return strcmp(a->what, b->what) == 0 && strcmp(a->why, b->why) == 0;
+}
+
 struct rejection *reject(struct finder *f, const char *what, const char *why)
 {
     struct search *s = f->out;
-    for (size_t i = 0; i < s->n_rejected; i++) {
-        struct rejection *r = &s->rejected[i];
-        if (strcmp(r->what, what) == 0 && strcmp(r->why, why) == 0) {
-            r->offers++;
-            return r;
-        }
+    struct rejection key = {.offers = 1};
+    str_copy(key.what, sizeof key.what, what);
+    str_copy(key.why, sizeof key.why, why);
+    uint64_t hash = index_hash_text(index_hash_text(0, key.what), key.why);
+    ptrdiff_t at = index_find(&f->rejected_index, hash, same_rejection, s->rejected, &key);
+    if (at != INDEX_NONE) {
+        s->rejected[at].offers++;
+        return &s->rejected[at];
     }
     BASE_GROW(s->rejected, f->rejected_cap, s->n_rejected + 1);
-    struct rejection *r = &s->rejected[s->n_rejected++];
-    memset(r, 0, sizeof *r);
-    str_copy(r->what, sizeof r->what, what);
-    str_copy(r->why, sizeof r->why, why);
-    r->offers = 1;
-    return r;
+    index_add(&f->rejected_index, hash, s->n_rejected);
+    s->rejected[s->n_rejected] = key;
+    return &s->rejected[s->n_rejected++];
 }
 
 const char *shortage_unit(enum shortage s)
@@ -35,56 +40,136 @@ const char *shortage_unit(enum shortage s)
 
 /* --- the least that the job can do with --- */
 
-struct thrift thriftiest(
-    const struct job *j, const struct shape_of_ranks *shape, const struct machine *mc)
+/* The strategies that save most of what jobs alike have on a shape, and their bytes as far as
+ * anybody asked. */
+struct thrifty {
+    struct strategy strategy;
+    int64_t state_bytes; /* at least */
+    enum { BYTES_UNKNOWN, BYTES_KNOWN, BYTES_NEVER } known;
+    struct live_bytes live;
+    int64_t host_ram_bytes; /* of a node */
+};
+struct thrifts {
+    struct shape_of_ranks shape;
+    int64_t seq;
+    bool allow_bf16;
+    struct thrifty *items;
+    size_t n;
+    struct thrifts *next;
+};
+
+void thrifts_free(struct thrifts *t)
 {
-    struct thrift best = {.short_by = INT64_MAX};
+    while (t) {
+        struct thrifts *next = t->next;
+        free(t->items);
+        free(t);
+        t = next;
+    }
+}
+
+static bool is_thrifty(const struct strategy *s)
+{
+    return s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL && s->prefetch == 1 &&
+           s->reshard_after_forward && (s->loss_chunks > 1 || s->seq < 8);
+}
+
+static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ranks *shape)
+{
+    struct thrifts *t = base_calloc(1, sizeof *t);
     struct space space;
     space_make(&space, j, shape);
+    *t = (struct thrifts){.shape = *shape, .seq = j->seq, .allow_bf16 = j->allow_bf16};
+    t->items = base_calloc(space.n + 1, sizeof *t->items);
     for (size_t i = 0; i < space.n; i++) {
         const struct strategy *s = &space.items[i];
-        bool is_thrifty = s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL &&
-                          s->prefetch == 1 && s->reshard_after_forward &&
-                          (s->loss_chunks > 1 || s->seq < 8);
-        /* states alone already miss by as much as the best so far */
-        double least = (double)space_state_bytes(&j->model, s) + mc->external_bytes -
-                       (double)mc->hw.memory_bytes;
-        struct estimate x;
-        if (!is_thrifty || !machine_computes(mc, s->precision) || least >= (double)best.short_by ||
-            estimate_memory(&x, &j->model, s, mc, NULL))
+        if (!is_thrifty(s))
             continue;
-        bool is_host;
-        int64_t missing = estimate_short_by(&x, &is_host);
-        if (missing < best.short_by)
-            best = (struct thrift){x.peak_bytes, missing, is_host, *s, x};
+        struct unit_elems elems = space_unit_elems(&j->model, space_unit_shards(s));
+        t->items[t->n++] =
+            (struct thrifty){.strategy = *s, .state_bytes = space_state_bytes(&elems, s)};
     }
     space_release(&space);
+    return t;
+}
+
+static struct thrifts *thrifts_for(
+    struct finder *f, const struct job *j, const struct shape_of_ranks *shape)
+{
+    for (struct thrifts *t = f->thrifts; t; t = t->next)
+        if (t->shape.ranks == shape->ranks && t->shape.ranks_per_node == shape->ranks_per_node &&
+            t->shape.is_gpu == shape->is_gpu && t->seq == j->seq && t->allow_bf16 == j->allow_bf16)
+            return t;
+    struct thrifts *t = thrifts_new(j, shape);
+    t->next = f->thrifts;
+    f->thrifts = t;
+    return t;
+}
+
+static bool know_bytes(struct thrifty *t, const struct job *j, const struct machine *mc)
+{
+    struct estimate x;
+    if (t->known == BYTES_UNKNOWN) {
+        bool is_known = !estimate_live_bytes(&t->live, &j->model, &t->strategy, NULL);
+        t->known = is_known ? BYTES_KNOWN : BYTES_NEVER;
+        if (is_known) {
+            estimate_memory(&x, &t->live, &j->model, &t->strategy, mc);
+            t->host_ram_bytes = x.host_ram_bytes;
+        }
+    }
+    return t->known == BYTES_KNOWN;
+}
+
+/* As estimate_short_by. */
+static int64_t short_by(
+    const struct thrifty *t, const struct machine *mc, int64_t ram_bytes, bool *is_host)
+{
+    int64_t capacity = mc->hw.memory_bytes - (int64_t)mc->external_bytes;
+    *is_host = t->live.of[MEMORY_DEVICE] <= capacity;
+    if (!*is_host)
+        return t->live.of[MEMORY_DEVICE] - capacity;
+    return ram_bytes > 0 && t->host_ram_bytes > ram_bytes ? t->host_ram_bytes - ram_bytes : 0;
+}
+
+struct thrift thriftiest(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
+    const struct machine *mc, int64_t ram_bytes)
+{
+    struct thrift best = {.short_by = INT64_MAX};
+    struct thrifts *all = thrifts_for(f, j, shape);
+    for (size_t i = 0; i < all->n && best.short_by > 0; i++) {
+        struct thrifty *t = &all->items[i];
+        /* states alone already miss by as much as the best so far */
+        double least = (double)t->state_bytes + mc->external_bytes - (double)mc->hw.memory_bytes;
+        if (!machine_computes(mc, t->strategy.precision) || least >= (double)best.short_by ||
+            !know_bytes(t, j, mc))
+            continue;
+        bool is_host;
+        int64_t missing = short_by(t, mc, ram_bytes, &is_host);
+        if (missing < best.short_by)
+            best =
+                (struct thrift){t->live.of[MEMORY_DEVICE], missing, is_host, t->strategy, t->live};
+    }
     return best;
 }
 
-static enum rc machine_for(
-    struct machine *out, const struct finder *f, const struct group *g, int64_t nodes)
+/* Of a cell of the group, whose memory is the same on any number of nodes. */
+static const struct machine *machine_for(const struct finder *f, const struct group *g)
 {
-    struct hardware hw = g->hw;
-    hw.nodes = nodes;
-    if (nodes > 1 && hw.fabric_bytes_per_s <= 0)
-        hw.fabric_bytes_per_s = 1e9;
-    return machine_make(out, f->in->rates, &hw, "berth", NULL);
+    return &f->tracks[f->cells[g->first_cell + g->n_cells - 1].track].machine;
 }
 
-static bool would_fit(
-    const struct finder *f, const struct group *g, const struct job *j, int64_t nodes)
+static bool would_fit(struct finder *f, const struct group *g, const struct job *j, int64_t nodes)
 {
-    struct machine mc;
     int64_t ranks = nodes * g->hw.ranks_per_node;
     struct shape_of_ranks shape = {ranks, g->hw.ranks_per_node, g->hw.is_gpu};
-    if (job_step_sequences(j) % ranks != 0 || machine_for(&mc, f, g, nodes))
+    if (job_step_sequences(j) % ranks != 0)
         return false;
     struct strategy least = strategy_default(STRATEGY_ZERO3, ranks, shape.ranks_per_node);
     least.offload = g->hw.is_gpu ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
-    if (space_state_bytes(&j->model, &least) > g->hw.memory_bytes)
+    struct unit_elems elems = space_unit_elems(&j->model, ranks);
+    if (space_state_bytes(&elems, &least) > g->hw.memory_bytes)
         return false;
-    return thriftiest(j, &shape, &mc).short_by == 0;
+    return thriftiest(f, j, &shape, machine_for(f, g), g->hw.ram_bytes).short_by == 0;
 }
 
 /* Doubling the nodes, else halving the sequence, else bf16, else a larger memory. */
@@ -129,7 +214,7 @@ static void reject_for_memory(struct finder *f, const struct group *g)
     const struct cell *last = &f->cells[g->first_cell + g->n_cells - 1];
     int64_t ranks = last->nodes * g->hw.ranks_per_node;
     struct shape_of_ranks shape = {ranks, g->hw.ranks_per_node, g->hw.is_gpu};
-    struct thrift t = thriftiest(f->in->job, &shape, &last->machine);
+    struct thrift t = thriftiest(f, f->in->job, &shape, machine_for(f, g), g->hw.ram_bytes);
     if (t.short_by == 0)
         return; /* it fits, but was not worth trying */
     struct hardware hw = g->hw;
@@ -151,7 +236,7 @@ void reject_group(struct finder *f, size_t group)
     const struct group *g = &f->groups[group];
     bool has_best = false;
     for (size_t k = 0; k < g->n_cells; k++)
-        has_best = has_best || f->cells[g->first_cell + k].has_best;
+        has_best = has_best || f->cells[g->first_cell + k].best;
     if (has_best)
         reject_for_limits(f, group);
     else if (g->n_cells > 0)

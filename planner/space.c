@@ -98,23 +98,32 @@ void space_release(struct space *s)
     *s = (struct space){NULL, 0};
 }
 
-int64_t space_state_bytes(const struct model *m, const struct strategy *s)
+int64_t space_unit_shards(const struct strategy *s)
 {
-    int64_t shards = s->kind == STRATEGY_HSDP ? s->shard_degree : s->ranks;
-    int64_t full = 0, own = 0;
+    return s->kind == STRATEGY_HSDP ? s->shard_degree : s->ranks;
+}
+
+struct unit_elems space_unit_elems(const struct model *m, int64_t shards)
+{
+    struct unit_elems out = {0, 0};
     const int kinds[] = {0, 1, model_units(m) - 1};
     for (size_t i = 0; i < BASE_COUNT(kinds); i++) {
         struct unit_layout u;
         model_unit_layout(m, kinds[i], shards, &u);
         int64_t times = i == 1 ? m->layers : 1;
-        full += times * u.elems;
-        own += times * u.shard_elems;
+        out.full += times * u.elems;
+        out.own += times * u.shard_elems;
     }
+    return out;
+}
+
+int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
+{
     int64_t element = precision_bytes(s->precision);
     bool has_master = s->precision != PRECISION_FP32;
-    int64_t bytes = element * (strategy_parameter_shards(s) > 1 ? own : full);
-    bytes += 4 * (strategy_gradient_shards(s) > 1 ? own : full);
+    int64_t bytes = element * (strategy_parameter_shards(s) > 1 ? x->own : x->full);
+    bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
     if (s->offload == OFFLOAD_NONE)
-        bytes += (has_master ? 12 : 8) * (strategy_optimizer_shards(s) > 1 ? own : full);
+        bytes += (has_master ? 12 : 8) * (strategy_optimizer_shards(s) > 1 ? x->own : x->full);
     return bytes;
 }

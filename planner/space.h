@@ -22,8 +22,15 @@ struct space {
 void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape);
 void space_release(struct space *s);
 
+/* Elements of all units on so many shards, whole and of one rank. */
+struct unit_elems {
+    int64_t full, own;
+};
+struct unit_elems space_unit_elems(const struct model *m, int64_t shards);
 /* Bytes of parameters, gradients and optimizer states of a rank on the device: a lower bound of its
- * memory, without building anything. */
-int64_t space_state_bytes(const struct model *m, const struct strategy *s);
+ * memory, without building anything. elems: on space_unit_shards. */
+int64_t space_state_bytes(const struct unit_elems *elems, const struct strategy *s);
+/* Ranks that the units are padded for and split over. */
+int64_t space_unit_shards(const struct strategy *s);
 
 #endif

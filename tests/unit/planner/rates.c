@@ -193,6 +193,51 @@ static void later_entries_win_and_missing_constants_are_named(void **state)
     rates_free(r);
 }
 
+static void null_hides_no_earlier_constant_and_a_closer_entry_must_come_later(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+#define ENTRY(chip, values)                                                                        \
+    "{\"device\": \"gpu\", \"chip\": \"" chip                                                      \
+    "\", \"stack\": \"*\", \"source\": \"s\", \"date\": \"d\","                                    \
+    "\"rows\": 0, \"values\": {" values "}}"
+    const char *text =
+        "{\"schema\": \"calibration/1\", \"entries\": [" ENTRY("*", "\"a\": 1, \"b\": 2") "," ENTRY(
+            "h100-*", "\"a\": 3") "," ENTRY("*", "\"b\": null, \"aa\": 4") "]}";
+#undef ENTRY
+    struct json *root = NULL;
+    struct rates *r = NULL;
+    assert_int_equal(json_parse(&root, text, strlen(text), &e), RC_OK);
+    assert_int_equal(rates_from_json(&r, root, &e), RC_OK);
+    assert_near(rates_number(r, "gpu", "h100-sxm", "berth", "a"), 3, 1e-12);
+    assert_near(rates_number(r, "gpu", "a100", "berth", "a"), 1, 1e-12);
+    assert_near(rates_number(r, "gpu", "a100", "berth", "b"), 2, 1e-12);
+    assert_true(isnan(rates_number(r, "gpu", "a100", "berth", "c")));
+    assert_true(isnan(rates_number(r, "cpu", "a100", "berth", "a")));
+    rates_free(r);
+}
+
+/* The search prices hardware of one pace once. */
+static void no_rate_depends_on_what_a_pace_leaves_out(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw[2] = {h100_nodes(2), {.nodes = 2, .ranks_per_node = 2}};
+    hw[1].fabric_bytes_per_s = 1e9;
+    for (int i = 0; i < 2; i++) {
+        hw[i].memory_bytes = 64LL << 30;
+        hw[i].ram_bytes = 333LL << 30;
+        hw[i].nvme_bytes = 5LL << 40;
+        hw[i].vcpus = 77;
+        struct hardware pace = machine_pace(&hw[i]);
+        assert_int_equal(pace.ram_bytes + pace.nvme_bytes, 0);
+        struct machine whole = make(r, &hw[i]), of_pace = make(r, &pace);
+        of_pace.hw = whole.hw;
+        assert_memory_equal(&whole, &of_pace, sizeof whole);
+    }
+    rates_free(r);
+}
+
 static void refuses_hardware_it_knows_too_little_about(void **state)
 {
     (void)state;
@@ -225,6 +270,8 @@ int test_rates(void)
         cmocka_unit_test(names_the_source_of_every_constant),
         cmocka_unit_test(ranks_of_a_cpu_node_share_its_cores_and_memory),
         cmocka_unit_test(later_entries_win_and_missing_constants_are_named),
+        cmocka_unit_test(null_hides_no_earlier_constant_and_a_closer_entry_must_come_later),
+        cmocka_unit_test(no_rate_depends_on_what_a_pace_leaves_out),
         cmocka_unit_test(refuses_hardware_it_knows_too_little_about),
     };
     return cmocka_run_group_tests_name("rates", tests, NULL, NULL);

@@ -200,25 +200,27 @@ static void bounds_stay_below_what_is_simulated(void **state)
         struct offer o = offer_of("x", gpus[g], 4, 2, USD_MICRO);
         struct hardware hw;
         assert_int_equal(hardware_from_offer(&hw, &o, 2, &e), RC_OK);
-        struct cell c = {.nodes = 2, .offer = &o};
-        assert_int_equal(machine_make(&c.machine, rates, &hw, "berth", &e), RC_OK);
+        struct track t = {.offer = &o};
+        assert_int_equal(machine_make(&t.machine, rates, &hw, "berth", &e), RC_OK);
         struct shape_of_ranks shape = {8, 4, true};
         struct space space;
         struct bounds *b = NULL;
+        struct works *works = works_new(&j.model, j.seq);
         space_make(&space, &j, &shape);
-        assert_int_equal(bounds_new(&b, &j.model, &space, &e), RC_OK);
-        bounds_price(b, &c);
+        assert_int_equal(bounds_new(&b, works, &space, &e), RC_OK);
+        bounds_price(b, &t);
         for (size_t i = 0; i < space.n; i += 7) {
             struct estimate x;
             const struct strategy *s = &space.items[i];
-            assert_int_equal(estimate_quick(&x, &j.model, s, &c.machine, &e), RC_OK);
-            if (bounds_step_s(b, &c, i) > x.step_s)
+            assert_int_equal(estimate_quick(&x, &j.model, s, &t.machine, &e), RC_OK);
+            if (bounds_step_s(b, &t, i) > x.step_s)
                 fail_msg("strategy %zu on %s: bound %.9g above %.9g", i, gpus[g],
-                    bounds_step_s(b, &c, i), x.step_s);
+                    bounds_step_s(b, &t, i), x.step_s);
             assert_true(bounds_live_bytes(b, i) <= (double)(x.peak_bytes - x.packing_bytes));
         }
-        bounds_clear(&c);
+        bounds_clear(&t);
         bounds_free(b);
+        works_free(works);
         space_release(&space);
     }
     job_release(&j);
