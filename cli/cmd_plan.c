@@ -7,11 +7,14 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/evidence_load.h"
 #include "cli/job_options.h"
 #include "cli/offers_load.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "inventory/offer.h"
+#include "planner/engine_use.h"
 #include "planner/explain.h"
 #include "planner/limits.h"
 #include "planner/plan_file.h"
@@ -285,6 +288,19 @@ static enum rc write_plan(
     return rc;
 }
 
+/* A stack of the job file must exist, too. */
+static enum rc take_stack(struct planning *p, const struct args *args, struct err *e)
+{
+    struct job *j = &p->job;
+    char stack[RATES_NAME];
+    if (j->stack[0] && !args_has(args, "stack"))
+        return engine_check_stack(p->rates, j->engine, j->stack, e);
+    enum rc rc = engine_stack_from_args(stack, p->rates, j->engine, args, e);
+    if (!rc && !profile_of(j->engine)->is_bundled)
+        str_copy(j->stack, sizeof j->stack, stack);
+    return rc;
+}
+
 static enum rc search(struct planning *p, const struct args *args, struct err *e)
 {
     int64_t top = args_int(args, "top", 10);
@@ -293,7 +309,9 @@ static enum rc search(struct planning *p, const struct args *args, struct err *e
     int64_t pick = args_int(args, "pick", 1);
     if (pick > top && pick <= 1000)
         top = pick; /* what is picked is listed */
-    enum rc rc = rates_builtin(&p->rates, e);
+    enum rc rc = rates_load(&p->rates, args, e);
+    if (!rc)
+        rc = take_stack(p, args, e);
     if (rc)
         return rc;
     struct search_input in = {
@@ -361,7 +379,7 @@ const struct command CMD_PLAN = {
         "berth plan --model llama-3.1-8b --tokens 10B --deadline 2d --budget-usd 2000",
         "berth plan job.json --offers nodes.csv -o plan.json",
         "berth plan job.json --json | jq '.plans[0].cost_usd.mid'", NULL},
-    .groups = (const struct option_group *const[]){&JOB_OPTIONS, &LIMIT_OPTIONS, &OFFERS_OPTIONS,
-        &PLAN_OPTIONS, NULL},
+    .groups = (const struct option_group *const[]){&JOB_OPTIONS, &LIMIT_OPTIONS, &ENGINE_OPTIONS,
+        &OFFERS_OPTIONS, &PLAN_OPTIONS, NULL},
     .run = run,
 };

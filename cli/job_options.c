@@ -33,8 +33,9 @@ static const struct option JOB[] = {
     {.name = "precision",
         .kind = OPTION_CHOICE,
         .is_setting = true,
-        .choices = "bf16|fp32",
+        .choices = "bf16|fp32|fp16|fp8|fp4",
         .help = "of parameters in use and activations; default bf16, with fp32 master copies",
+        .detail = "The bundled engine has bf16 and fp32.",
         .example = "--precision fp32"},
     {.name = "allow",
         .kind = OPTION_CHOICE,
@@ -143,7 +144,9 @@ static enum rc take_words(struct job *j, const struct args *args, bool has_file,
 {
     enum rc rc = RC_OK;
     if (wins(args, "precision", has_file))
-        rc = precision_parse_trainable(args_text(args, "precision"), &j->precision, e);
+        rc = precision_parse(args_text(args, "precision"), &j->precision, e);
+    if (!rc && wins(args, "engine", has_file))
+        rc = engine_parse(args_text(args, "engine"), &j->engine, e);
     if (!rc && wins(args, "objective", has_file))
         rc = objective_parse(args_text(args, "objective"), &j->objective, e);
     if (!rc && wins(args, "spot", has_file))

@@ -54,11 +54,18 @@ int64_t estimate_short_by(const struct estimate *x, bool *is_host)
     return 0;
 }
 
+/* Ranks that hold different parts of the optimizer's states. */
+static double state_shares(const struct strategy *s)
+{
+    const struct parallel *p = &s->parallel;
+    return (double)(strategy_optimizer_shards(s) * p->tensor * p->pipeline);
+}
+
 static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
 {
     double ranks = (double)s->ranks_per_node;
     /* asynchronous saving copies the rank's part of the states first; offloaded ones are there */
-    double own = (double)x->checkpoint_bytes / (double)strategy_optimizer_shards(s);
+    double own = (double)x->checkpoint_bytes / state_shares(s);
     double writers = s->kind == STRATEGY_DDP ? 1 : ranks;
     double snapshot = own * fmin(writers, ranks);
     if (mc->hw.is_gpu)
@@ -75,6 +82,26 @@ static void fill_capacity(struct estimate *x, const struct machine *mc)
     x->external_bytes = (int64_t)mc->external_bytes;
     x->capacity_bytes = mc->hw.memory_bytes - x->external_bytes;
     x->fit_probability = estimate_fit_probability(mc, x->peak_bytes);
+}
+
+int64_t estimate_needed_bytes(const struct estimate *x, const struct machine *mc)
+{
+    double allocated = (double)(x->peak_bytes - x->packing_bytes);
+    return x->is_allocated ? (int64_t)(allocated * sqrt(mc->reserved_of_allocated)) : x->peak_bytes;
+}
+
+/* What an engine's allocator holds beyond its tensors: what it usually takes, less when memory runs
+ * short, since it then gives back half of that, say. */
+static void add_allocator(struct estimate *x, const struct machine *mc)
+{
+    x->is_allocated = true;
+    double allocated = (double)(x->peak_bytes - x->packing_bytes);
+    double room = (double)mc->hw.memory_bytes - mc->external_bytes;
+    double needed = (double)estimate_needed_bytes(x, mc);
+    double held = fmax(needed, fmin(allocated * mc->reserved_of_allocated, room));
+    x->peak_bytes = (int64_t)held;
+    x->packing_bytes = x->peak_bytes - (int64_t)allocated;
+    x->fit_probability = room > 0 ? normal_cdf(log(room / needed) / mc->memory_log_sd) : 0;
 }
 
 /* --- time --- */
@@ -116,7 +143,7 @@ double estimate_checkpoint_bytes(const struct model *m)
 struct save_s estimate_save_s(double bytes, const struct strategy *s, const struct machine *mc)
 {
     double nodes = (double)s->ranks / (double)s->ranks_per_node;
-    double shares = (double)strategy_optimizer_shards(s); /* ranks that hold different parts */
+    double shares = state_shares(s);
     double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
     bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
     return (struct save_s){.write = bytes / writers / mc->disk_bytes_per_s,
@@ -151,6 +178,8 @@ static void fill_rest(struct estimate *x, const struct subject *of, const struct
     const struct strategy *s = of->strategy;
     fill_checkpoint(x, of, mc);
     fill_capacity(x, mc);
+    if (!profile_of(s->engine)->is_bundled)
+        add_allocator(x, mc);
     fill_host(x, s, mc);
     fill_step(x, of, mc);
     /* the rows behind the constants end here */
@@ -401,7 +430,10 @@ void estimate_memory(struct estimate *out, const struct live_bytes *live, const 
     memset(out, 0, sizeof *out);
     out->peak_bytes = live->of[MEMORY_DEVICE];
     out->host_slab_bytes = live->of[MEMORY_HOST] * s->ranks_per_node;
+    fill_engine_memory(out, m, s);
     fill_checkpoint(out, &of, machine);
     fill_capacity(out, machine);
+    if (!profile_of(s->engine)->is_bundled)
+        add_allocator(out, machine);
     fill_host(out, s, machine);
 }

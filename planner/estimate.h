@@ -26,8 +26,10 @@ struct json;
 struct estimate {
     /* device memory (on CPU: a rank's share of RAM) */
     int64_t part_bytes[PART_COUNT]; /* live at the worst moment */
-    int64_t packing_bytes;          /* slab beyond what is live */
-    int64_t peak_bytes;             /* the slab: all of the above */
+    int64_t packing_bytes;          /* slab beyond what is live; what another engine's allocator
+                                       holds beyond its tensors */
+    int64_t peak_bytes;             /* the slab: all of the above; of another engine, reserved */
+    bool is_allocated;              /* by another engine as it goes, not laid out */
     int64_t external_bytes;         /* context, communicators, code: not in the slab */
     int64_t capacity_bytes;         /* what the driver reports, minus external */
     double fit_probability;
@@ -93,6 +95,9 @@ double estimate_checkpoint_bytes(const struct model *m);
 struct save_s estimate_save_s(
     double checkpoint_bytes, const struct strategy *s, const struct machine *machine);
 
+/* What must be free: the slab; of another engine its tensors, and what its allocator cannot give
+ * back when memory runs short. */
+int64_t estimate_needed_bytes(const struct estimate *x, const struct machine *machine);
 /* Fits in device memory (probability at least a half) and, where it is known, in host memory. */
 bool estimate_fits(const struct estimate *x);
 /* Bytes that are missing, 0 when it fits; *is_host tells which memory. */

@@ -9,12 +9,30 @@
 #include "planner/hardware.h"
 #include "planner/plan_file.h"
 
+/* ", tensor 8, pipeline 4": what is split beside the data. */
+static int add_splits(char *buf, size_t size, const struct parallel *p)
+{
+    const struct {
+        const char *what;
+        int64_t n;
+    } all[] = {{"tensor", p->tensor}, {"pipeline", p->pipeline},
+        {"virtual stages", p->virtual_stages}, {"context", p->context}, {"expert", p->expert}};
+    int n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i].n > 1)
+            n += snprintf(buf + n, size - (size_t)n, ", %s %lld", all[i].what, (long long)all[i].n);
+    return n;
+}
+
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
 {
-    int n = snprintf(buf, SEARCH_TEXT, "%s", strategy_kind_name(s->kind));
+    const char *engine = engine_name(s->engine), *kind = strategy_kind_name(s->kind);
+    bool is_said = !profile_of(s->engine)->is_bundled && strcmp(engine, kind) != 0;
+    int n = snprintf(buf, SEARCH_TEXT, "%s%s%s", is_said ? engine : "", is_said ? " " : "", kind);
     if (s->kind == STRATEGY_HSDP)
         n += snprintf(
             buf + n, SEARCH_TEXT - (size_t)n, " in groups of %lld", (long long)s->shard_degree);
+    n += add_splits(buf + n, SEARCH_TEXT - (size_t)n, &s->parallel);
     n += snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", %s, micro batch %lld x %lld",
         precision_name(s->precision), (long long)s->micro_batch, (long long)s->grad_accum);
     if (s->recompute != RECOMPUTE_NONE)
@@ -40,9 +58,10 @@ static void add_memory(struct str *out, const struct estimate *x)
             str_addf(out, "  %-22s %12s\n", part_name((enum part)i),
                 units_bytes(a, (double)x->part_bytes[i]));
     if (x->packing_bytes > 0)
-        str_addf(out, "  %-22s %12s\n", "packing", units_bytes(a, (double)x->packing_bytes));
-    str_addf(out, "  %-22s %12s  (outside the slab, not counted above)\n", "external",
-        units_bytes(a, (double)x->external_bytes));
+        str_addf(out, "  %-22s %12s\n", x->is_allocated ? "allocator" : "packing",
+            units_bytes(a, (double)x->packing_bytes));
+    str_addf(out, "  %-22s %12s  (outside %s, not counted above)\n", "external",
+        units_bytes(a, (double)x->external_bytes), x->is_allocated ? "the allocator" : "the slab");
     str_addf(out, "Host memory of a node: %s", units_bytes(a, (double)x->host_ram_bytes));
     if (x->host_capacity_bytes > 0)
         str_addf(out, " of %s", units_bytes(b, (double)x->host_capacity_bytes));
@@ -77,7 +96,13 @@ static void add_step(struct str *out, const struct estimate *x)
 
 static void add_basis(struct str *out, const struct machine *mc)
 {
+    static const char *const close[] = {"fitted to published runs on this GPU",
+        "fitted to published runs on other GPUs", "judged: nobody has measured it"};
     int priors = 0;
+    if (strcmp(mc->stack, profile_of(ENGINE_BERTH)->stack) != 0) {
+        str_addf(out, "Constants of %s, %s\n", mc->stack, close[mc->basis]);
+        return;
+    }
     for (int i = 0; i < mc->n_constants; i++)
         priors += mc->constant[i].entry->is_prior;
     if (priors > 0)

@@ -56,9 +56,15 @@ static enum rc read_model(struct job *j, const struct json *v, struct err *e)
     return rc;
 }
 
+/* Which of them the engine computes in is known when the job is finished. */
 static enum rc read_precision(struct job *j, const struct json *v, struct err *e)
 {
-    return precision_parse_trainable(json_as_str(v, ""), &j->precision, e);
+    return precision_parse(json_as_str(v, ""), &j->precision, e);
+}
+
+static enum rc read_engine(struct job *j, const struct json *v, struct err *e)
+{
+    return engine_parse(json_as_str(v, ""), &j->engine, e);
 }
 
 static enum rc read_objective(struct job *j, const struct json *v, struct err *e)
@@ -109,6 +115,10 @@ static const struct field fields[] = {
         AT(global_batch_tokens), 0, NULL},
     {{"precision", "bf16 or fp32", "of parameters in use and activations; default bf16"}, OTHER, 0,
         0, read_precision},
+    {{"engine", "word", "that trains; others than berth are planned, not launched; default berth"},
+        OTHER, 0, 0, read_engine},
+    {{"stack", "text", "measured software whose constants predict such an engine"}, TEXT,
+        TEXT_AT(stack), NULL},
     {{"objective", "cost, time or balanced", "what the first plan is best at; default cost"}, OTHER,
         0, 0, read_objective},
     {{"budget_usd", "money", "most the whole run may cost; default no limit"}, USD,
@@ -378,6 +388,8 @@ static void add_other(struct json *v, const char *name, const struct job *j)
         json_add(v, name, model_to_json(&j->model));
     else if (strcmp(name, "precision") == 0)
         json_add_str(v, name, precision_name(j->precision));
+    else if (strcmp(name, "engine") == 0 && j->engine != ENGINE_BERTH)
+        json_add_str(v, name, engine_name(j->engine));
     else if (strcmp(name, "objective") == 0)
         json_add_str(v, name, objective_name(j->objective));
     else if (strcmp(name, "spot") == 0)
@@ -460,6 +472,16 @@ static enum rc finish_batch(struct job *j, struct err *e)
     return RC_OK;
 }
 
+static enum rc finish_precision(struct job *j, struct err *e)
+{
+    if (profile_of(j->engine)->is_bundled &&
+        precision_parse_trainable(precision_name(j->precision), &j->precision, e))
+        return e ? e->code : RC_USAGE;
+    j->allow_fp32 = j->allow_fp32 || j->precision == PRECISION_FP32;
+    j->allow_bf16 = j->allow_bf16 || j->precision == PRECISION_BF16;
+    return RC_OK;
+}
+
 enum rc job_finish(struct job *j, struct err *e)
 {
     if (!j->has_model)
@@ -471,11 +493,9 @@ enum rc job_finish(struct job *j, struct err *e)
         return err_set(e, RC_USAGE, "train on how many tokens? give --tokens N, at least 1");
     if (j->tokens > max_tokens || j->global_batch_tokens > max_tokens)
         return err_set(e, RC_LIMIT, "more than 10^18 tokens cannot be planned");
-    if (j->precision == PRECISION_FP32)
-        j->allow_fp32 = true;
-    else
-        j->allow_bf16 = true;
-    rc = job_settle_lists(j, e);
+    rc = finish_precision(j, e);
+    if (!rc)
+        rc = job_settle_lists(j, e);
     if (!rc)
         rc = finish_seq(j, e);
     if (!rc)
@@ -487,6 +507,11 @@ enum rc job_finish(struct job *j, struct err *e)
     if (j->checkpoint_every_s <= 0)
         j->checkpoint_every_s = 1800;
     return rc;
+}
+
+const char *job_stack(const struct job *j)
+{
+    return j->stack[0] ? j->stack : profile_of(j->engine)->stack;
 }
 
 int64_t job_step_sequences(const struct job *j)

@@ -19,7 +19,7 @@ struct json;
 enum objective { OBJECTIVE_COST, OBJECTIVE_TIME, OBJECTIVE_BALANCED };
 enum spot { SPOT_NO, SPOT_ALLOW, SPOT_ONLY };
 
-enum { JOB_LIST = 256, JOB_TEXT = 1024 };
+enum { JOB_LIST = 256, JOB_TEXT = 1024, JOB_STACK = 32 };
 
 /* Holds memory of its own: job_init, job_release. Zero and "" mean: not said, no limit. */
 struct job {
@@ -29,6 +29,8 @@ struct job {
     int64_t seq;                 /* tokens of a sequence */
     int64_t global_batch_tokens; /* of an optimizer step */
     enum precision precision;
+    enum engine engine;
+    char stack[JOB_STACK];       /* whose constants predict another engine; "" its own name's */
     bool allow_fp32, allow_bf16; /* precisions the search may also try */
     enum objective objective;
     int64_t budget_micro_usd;
@@ -80,6 +82,9 @@ enum rc job_settle_lists(struct job *j, struct err *e);
 /* A limit of nothing is a mistake, not the absence of a limit: the sentence for a field, by its
  * name in job files, whose value is 0. */
 enum rc job_refuse_zero(const char *field, double value, struct err *e);
+
+/* The stack whose constants predict it. */
+const char *job_stack(const struct job *j);
 
 /* Sequences of an optimizer step, and steps of the whole run (the last one counts whole). */
 int64_t job_step_sequences(const struct job *j);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "planner/engine_use.h"
 #include "planner/model.h"
 
 enum { ENGINE_MAX_HEAD_DIM = 256 };
@@ -11,10 +12,26 @@ bool engine_has_device(bool is_gpu)
     return !is_gpu;
 }
 
-bool is_launchable(const struct model *m, bool is_gpu, char buf[LAUNCHABLE_TEXT])
+/* Others are configured, not started. */
+static void name_export(enum engine g, char buf[LAUNCHABLE_TEXT])
+{
+    const char *target = engine_export(g);
+    if (target)
+        snprintf(buf, LAUNCHABLE_TEXT,
+            "engine %s is not started by Berth; `berth export --to %s` writes its configuration",
+            engine_name(g), target);
+    else
+        snprintf(buf, LAUNCHABLE_TEXT,
+            "engine %s is not started by Berth; `berth export --to slurm` writes a job script",
+            engine_name(g));
+}
+
+bool is_launchable(enum engine g, const struct model *m, bool is_gpu, char buf[LAUNCHABLE_TEXT])
 {
     buf[0] = '\0';
-    if (!engine_has_device(is_gpu))
+    if (!profile_of(g)->is_bundled)
+        name_export(g, buf);
+    else if (!engine_has_device(is_gpu))
         snprintf(buf, LAUNCHABLE_TEXT, "the engine of this build trains on CPU nodes only");
     else if (m->head_dim > ENGINE_MAX_HEAD_DIM)
         snprintf(buf, LAUNCHABLE_TEXT,

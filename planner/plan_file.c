@@ -26,7 +26,7 @@ static struct json *program_json(const char *version)
 static struct json *constants_json(const struct plan *p, const struct rates *rates)
 {
     struct machine mc;
-    if (machine_make(&mc, rates, &p->hw, "berth", NULL))
+    if (machine_make(&mc, rates, &p->hw, p->stack, NULL))
         return json_obj();
     return machine_constants_json(&mc);
 }
@@ -207,8 +207,8 @@ static enum rc read_all(struct plan_file *p, const struct json *v, struct err *e
     if (rc)
         return rc;
     str_copy(p->program, sizeof p->program, json_str(json_get(v, "program"), "version", "unknown"));
-    p->is_launchable =
-        is_launchable(&p->job.model, p->offer.device == DEVICE_GPU, p->not_launchable);
+    p->is_launchable = is_launchable(
+        p->strategy.engine, &p->job.model, p->offer.device == DEVICE_GPU, p->not_launchable);
     return check(p, e);
 }
 
@@ -293,9 +293,10 @@ enum rc plan_file_check_figures(
 {
     struct plan again = {.nodes = p->nodes, .strategy = p->strategy};
     struct machine mc;
+    str_copy(again.stack, sizeof again.stack, job_stack(&p->job));
     enum rc rc = hardware_from_offer(&again.hw, &p->offer, p->nodes, e);
     if (!rc)
-        rc = machine_make(&mc, rates, &again.hw, "berth", e);
+        rc = machine_make(&mc, rates, &again.hw, job_stack(&p->job), e);
     if (!rc)
         rc = estimate_make(&again.estimate, &p->job.model, &p->strategy, &mc, e);
     if (rc)

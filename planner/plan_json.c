@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "inventory/offer.h"
 #include "planner/estimate.h"
+#include "planner/predict.h"
 #include "planner/search.h"
 
 /* --- estimate/1 --- */
@@ -22,6 +23,11 @@ static struct json *memory_json(const struct estimate *x)
         json_add_int(parts, part_name((enum part)i), x->part_bytes[i]);
     json_add_int(parts, "packing", x->packing_bytes);
     json_add(v, "parts", parts);
+    if (x->is_allocated) {
+        json_add_int(v, "allocated_bytes", x->peak_bytes - x->packing_bytes);
+        json_add_int(v, "reserved_bytes", x->peak_bytes);
+        json_add_int(v, "nvidia_smi_bytes", x->peak_bytes + x->external_bytes);
+    }
     return v;
 }
 
@@ -114,6 +120,7 @@ static struct json *basis_json(const struct estimate *x, const struct machine *m
     json_add_str(calibration, "chip", mc->hw.is_gpu ? mc->hw.gpu : mc->hw.isa);
     json_add_str(calibration, "stack", mc->stack);
     json_add(v, "calibration", calibration);
+    json_add_str(v, "nearest", basis_name(mc->basis));
     json_add_bool(v, "extrapolated", x->is_extrapolated);
     for (int i = 0; i < mc->n_constants; i++)
         if (mc->constant[i].entry->is_prior)
@@ -143,7 +150,7 @@ struct json *estimate_to_json(const struct estimate *x, const struct machine *ma
 struct json *plan_prediction_json(const struct plan *p, const struct rates *rates)
 {
     struct machine mc;
-    if (machine_make(&mc, rates, &p->hw, "berth", NULL))
+    if (machine_make(&mc, rates, &p->hw, p->stack, NULL))
         return json_obj();
     struct json *v = estimate_to_json(&p->estimate, &mc);
     json_add(v, "hours", bill_hours_json(&p->bill));

@@ -64,7 +64,7 @@ static enum rc check_precisions(const struct job *j, const struct machine *mc, s
 {
     if (j->allow_fp32)
         return RC_OK;
-    return machine_check_precision(mc, PRECISION_BF16, e);
+    return machine_check_precision(mc, j->allow_bf16 ? PRECISION_BF16 : j->precision, e);
 }
 
 /* Index of the track of so many nodes of hardware. */
@@ -81,7 +81,7 @@ static size_t track_for(struct finder *f, const struct hardware *of, int64_t nod
     index_add(&f->track_index, hash, f->n_tracks);
     struct track *t = &f->tracks[f->n_tracks];
     memset(t, 0, sizeof *t);
-    if (machine_make(&t->machine, f->in->rates, &hw, "berth", &e) ||
+    if (machine_make(&t->machine, f->in->rates, &hw, job_stack(f->in->job), &e) ||
         check_precisions(f->in->job, &t->machine, &e)) {
         t->problem = base_strdup(e.msg);
         t->machine.hw = hw;
@@ -328,7 +328,7 @@ static enum rc add_only_cell(struct finder *f, int64_t nodes, struct err *e)
     struct machine mc;
     enum rc rc = hardware_from_offer(&hw, offers_at(f->in->offers, 0), nodes, e);
     if (!rc)
-        rc = machine_make(&mc, f->in->rates, &hw, "berth", e);
+        rc = machine_make(&mc, f->in->rates, &hw, job_stack(f->in->job), e);
     if (rc)
         return rc;
     struct group *g = group_for(f, &hw);

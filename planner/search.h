@@ -38,7 +38,8 @@ struct search_input {
 /* One way to run the job: the best strategy on so many nodes of one offer. */
 struct plan {
     struct hardware hw;
-    size_t offer; /* index into the offers */
+    char stack[RATES_NAME]; /* whose constants predict it */
+    size_t offer;           /* index into the offers */
     int64_t nodes;
     struct strategy strategy;
     struct estimate estimate; /* of the whole schedule */

@@ -69,9 +69,22 @@ static double capacity(const struct track *t)
     return (double)t->machine.hw.memory_bytes - t->machine.external_bytes;
 }
 
+/* Bounds are those of the bundled engine's schedules; others have smaller spaces, tried whole. */
+static bool has_bounds(const struct finder *f)
+{
+    return profile_of(f->in->job->engine)->is_bundled;
+}
+
+static bool tries_everything(const struct finder *f)
+{
+    return f->in->tries_everything || !has_bounds(f);
+}
+
 /* At most the seconds of the run: short ones are mostly the last checkpoint. */
 static double least_run_s(const struct race *r, const struct track *t, size_t i)
 {
+    if (!r->bounds)
+        return 0;
     struct save_s save = bounds_save_s(r->bounds, t, i);
     return bill_run_s(
         r->f->in->job, t->offer, bounds_step_s(r->bounds, t, i), save.stall, save.write);
@@ -88,7 +101,7 @@ static size_t drop_by_bound(struct race *r, size_t i)
         size_t in = 0;
         for (size_t n = 0; n < t->n_cells; n++) {
             struct cell *c = &r->f->cells[t->cells[n]];
-            c->is_in = computes && (r->f->in->tries_everything || can_win(c, run_s, i));
+            c->is_in = computes && (tries_everything(r->f) || can_win(c, run_s, i));
             in += c->is_in;
         }
         t->is_in = in > 0;
@@ -108,7 +121,7 @@ static size_t drop_by_memory(struct race *r, double bytes)
         size_t in = 0;
         for (size_t n = 0; n < t->n_cells; n++)
             in += r->f->cells[t->cells[n]].is_in;
-        t->is_in = r->f->in->tries_everything || bytes <= capacity(t);
+        t->is_in = tries_everything(r->f) || bytes <= capacity(t);
         left += t->is_in ? in : 0;
         r->f->out->searched.pruned_by_memory += t->is_in ? 0 : (int64_t)in;
     }
@@ -118,7 +131,8 @@ static size_t drop_by_memory(struct race *r, double bytes)
 static enum rc try_strategy(struct race *r, size_t i, struct err *e)
 {
     struct prepared *p = NULL;
-    if (!drop_by_bound(r, i) || !drop_by_memory(r, bounds_live_bytes(r->bounds, i)))
+    double least = r->bounds ? bounds_live_bytes(r->bounds, i) : 0;
+    if (!drop_by_bound(r, i) || !drop_by_memory(r, least))
         return RC_OK;
     enum rc rc = prepared_begin(&p, &r->f->in->job->model, &r->space.items[i], false, e);
     if (rc)
@@ -184,7 +198,7 @@ static struct least least_of_track(const struct race *r, const struct track *t)
 static void drop_cells_of(struct race *r, struct track *t)
 {
     struct least least = least_of_track(r, t);
-    bool may_drop = !r->f->in->tries_everything && isfinite(least.step_s);
+    bool may_drop = !tries_everything(r->f) && isfinite(least.step_s);
     size_t kept = 0;
     for (size_t k = 0; k < t->n_cells; k++) {
         struct cell *c = &r->f->cells[t->cells[k]];
@@ -227,8 +241,8 @@ static enum rc run_race(struct race *r, struct err *e)
     space_make(&r->space, f->in->job, &r->shape);
     for (size_t k = 0; k < r->n_tracks; k++)
         f->out->searched.space += (int64_t)(r->space.n * r->tracks[k]->n_cells);
-    enum rc rc = bounds_new(&r->bounds, f->works, &r->space, e);
-    if (!rc)
+    enum rc rc = has_bounds(f) ? bounds_new(&r->bounds, f->works, &r->space, e) : RC_OK;
+    if (r->bounds)
         drop_cells(r);
     if (!rc && r->n_tracks > 0)
         rc = run_in_order(r, e);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
 #include "planner/hardware.h"
@@ -411,6 +412,7 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
     struct plan *p = &f->out->plans[f->out->n_plans];
     memset(p, 0, sizeof *p);
     p->hw = cell_hardware(f, c);
+    str_copy(p->stack, sizeof p->stack, f->tracks[c->track].machine.stack);
     p->offer = x->offer;
     p->nodes = c->nodes;
     p->strategy = c->best->strategy;
@@ -429,7 +431,7 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
         drop_from_pareto(f->out, x);
         return RC_OK;
     }
-    p->is_launchable = is_launchable(m, p->hw.is_gpu, p->not_launchable);
+    p->is_launchable = is_launchable(p->strategy.engine, m, p->hw.is_gpu, p->not_launchable);
     search_describe_limits(&p->estimate, &p->strategy, p->limits);
     f->out->n_plans++;
     return RC_OK;

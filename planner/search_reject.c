@@ -70,8 +70,10 @@ void thrifts_free(struct thrifts *t)
 
 static bool is_thrifty(const struct strategy *s)
 {
-    return s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL && s->prefetch == 1 &&
-           s->reshard_after_forward && (s->loss_chunks > 1 || s->seq < 8);
+    bool is_spare =
+        s->prefetch == 1 && s->reshard_after_forward && (s->loss_chunks > 1 || s->seq < 8);
+    return s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL &&
+           (is_spare || !profile_of(s->engine)->is_bundled);
 }
 
 static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ranks *shape)
@@ -86,8 +88,9 @@ static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ra
         if (!is_thrifty(s))
             continue;
         struct unit_elems elems = space_unit_elems(&j->model, space_unit_shards(s));
-        t->items[t->n++] =
-            (struct thrifty){.strategy = *s, .state_bytes = space_state_bytes(&elems, s)};
+        bool is_bundled = profile_of(s->engine)->is_bundled;
+        t->items[t->n++] = (struct thrifty){
+            .strategy = *s, .state_bytes = is_bundled ? space_state_bytes(&elems, s) : 0};
     }
     space_release(&space);
     return t;
@@ -115,6 +118,7 @@ static bool know_bytes(struct thrifty *t, const struct job *j, const struct mach
         if (is_known) {
             estimate_memory(&x, &t->live, &j->model, &t->strategy, mc);
             t->host_ram_bytes = x.host_ram_bytes;
+            t->live.of[MEMORY_DEVICE] = estimate_needed_bytes(&x, mc);
         }
     }
     return t->known == BYTES_KNOWN;
@@ -167,7 +171,8 @@ static bool would_fit(struct finder *f, const struct group *g, const struct job 
     struct strategy least = strategy_default(STRATEGY_ZERO3, ranks, shape.ranks_per_node);
     least.offload = g->hw.is_gpu ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
     struct unit_elems elems = space_unit_elems(&j->model, ranks);
-    if (space_state_bytes(&elems, &least) > g->hw.memory_bytes)
+    bool is_bundled = profile_of(j->engine)->is_bundled;
+    if (is_bundled && space_state_bytes(&elems, &least) > g->hw.memory_bytes)
         return false;
     return thriftiest(f, j, &shape, machine_for(f, g), g->hw.ram_bytes).short_by == 0;
 }

@@ -1,6 +1,7 @@
 #include "planner/space.h"
 
 #include "base/alloc.h"
+#include "planner/engine_use.h"
 
 enum { MAX_MICRO_BATCH = 64 };
 
@@ -72,6 +73,10 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
 void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape)
 {
     *out = (struct space){NULL, 0};
+    if (!profile_of(j->engine)->is_bundled) {
+        engine_space(out, j, shape);
+        return;
+    }
     int64_t ranks = shape->ranks, per_node = shape->ranks_per_node;
     if (job_step_sequences(j) % ranks != 0)
         return;

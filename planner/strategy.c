@@ -184,6 +184,38 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
 
 /* --- JSON --- */
 
+/* The ways of splitting that are named in JSON and on the command line. */
+static int64_t *split_at(struct parallel *p, size_t i)
+{
+    int64_t *const all[] = {&p->tensor, &p->pipeline, &p->virtual_stages, &p->context, &p->expert};
+    return i < BASE_COUNT(all) ? all[i] : NULL;
+}
+static const char *const split_names[] = {
+    "tensor", "pipeline", "virtual_stages", "context", "expert"};
+
+/* What only other engines have. */
+static void add_engine(struct json *v, const struct strategy *s)
+{
+    struct parallel p = s->parallel;
+    json_add_str(v, "engine", engine_name(s->engine));
+    for (size_t i = 0; i < BASE_COUNT(split_names); i++)
+        json_add_int(v, split_names[i], *split_at(&p, i));
+    json_add_bool(v, "plain_attention", s->has_plain_attention);
+    json_add_bool(v, "fused", s->memory.is_fused);
+    json_add_bool(v, "sequence_parallel", s->memory.has_sequence_parallel);
+}
+
+static enum rc read_engine(struct strategy *s, const struct json *v, struct err *e)
+{
+    enum rc rc = engine_parse(json_str(v, "engine", ""), &s->engine, e);
+    for (size_t i = 0; !rc && i < BASE_COUNT(split_names); i++)
+        rc = json_need_int(v, split_names[i], 1, MAX_RANKS, split_at(&s->parallel, i), e);
+    s->has_plain_attention = json_bool(v, "plain_attention", false);
+    s->memory.is_fused = json_bool(v, "fused", false);
+    s->memory.has_sequence_parallel = json_bool(v, "sequence_parallel", false);
+    return rc;
+}
+
 struct json *strategy_to_json(const struct strategy *s)
 {
     struct json *v = json_obj();
@@ -200,6 +232,8 @@ struct json *strategy_to_json(const struct strategy *s)
     json_add_int(v, "prefetch", s->prefetch);
     json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
     json_add_int(v, "loss_chunks", s->loss_chunks);
+    if (!profile_of(s->engine)->is_bundled)
+        add_engine(v, s);
     return v;
 }
 
@@ -211,6 +245,10 @@ static enum rc read_words(struct strategy *s, const struct json *v, struct err *
     if (!rc)
         rc = offload_parse(json_str(v, "offload", NULL), &s->offload, e);
     if (!rc)
+        rc = precision_parse(json_str(v, "precision", NULL), &s->precision, e);
+    if (!rc && json_get(v, "engine"))
+        rc = read_engine(s, v, e);
+    if (!rc && profile_of(s->engine)->is_bundled)
         rc = precision_parse_trainable(json_str(v, "precision", NULL), &s->precision, e);
     return rc;
 }

@@ -11,6 +11,7 @@
 
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/engine_options.h"
 #include "cli/help.h"
 #include "cli/options.h"
 
@@ -49,6 +50,17 @@ static void every_option_is_fully_described(void **state)
 {
     (void)state;
     each_option(check_option);
+}
+
+/* args_choice is taken for the enumerator. */
+static void engines_are_listed_in_their_order(void **state)
+{
+    (void)state;
+    struct str all = STR_INIT;
+    for (int g = 0; g < ENGINE_COUNT; g++)
+        str_addf(&all, "%s%s", g ? "|" : "", engine_name((enum engine)g));
+    assert_string_equal(ENGINE_CHOICES, str_text(&all));
+    str_release(&all);
 }
 
 static void names_and_letters_are_unique_within_a_command(void **state)
@@ -216,6 +228,7 @@ static void every_shell_completes_every_command_and_option(void **state)
 int test_tables_agree(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(engines_are_listed_in_their_order),
         cmocka_unit_test(every_option_is_fully_described),
         cmocka_unit_test(names_and_letters_are_unique_within_a_command),
         cmocka_unit_test(every_command_has_examples_that_use_its_own_options),

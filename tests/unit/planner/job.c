@@ -99,7 +99,8 @@ static void refuses_bad_jobs_in_one_sentence_and_keeps_the_old(void **state)
         {"{\"deadline\": \"soon\"}", "deadline"},
         {"{\"deadline\": -1}", "deadline"},
         {"{\"objective\": \"fame\"}", "fame"},
-        {"{\"precision\": \"fp8\"}", "fp8"},
+        {"{\"precision\": \"fp7\"}", "fp7"},
+        {"{\"engine\": \"horovod\"}", "fsdp2"},
         {"{\"allow\": [\"fp8\"]}", "fp8"},
         {"{\"spot\": true}", "spot"},
         {"{\"providers\": 3}", "providers"},
@@ -127,6 +128,28 @@ static void refuses_bad_jobs_in_one_sentence_and_keeps_the_old(void **state)
         assert_int_equal(j.tokens, 77);
         job_release(&j);
     }
+}
+
+static void precisions_are_those_of_the_engine(void **state)
+{
+    (void)state;
+    static const char berth[] =
+        "{\"model\": \"gpt2\", \"tokens\": 1000000, \"precision\": \"fp8\"}";
+    static const char fsdp2[] = "{\"model\": \"gpt2\", \"tokens\": 1000000, \"precision\": "
+                                "\"fp8\", \"engine\": \"fsdp2\"}";
+    struct err e = ERR_INIT;
+    struct job j;
+    job_init(&j);
+    assert_int_equal(read_text(&j, berth, &e), RC_OK);
+    assert_int_equal(job_finish(&j, &e), RC_USAGE);
+    assert_non_null(strstr(e.msg, "fp8"));
+    assert_int_equal(read_text(&j, fsdp2, &e), RC_OK);
+    assert_int_equal(job_finish(&j, &e), RC_OK);
+    assert_false(j.allow_bf16 || j.allow_fp32);
+    struct json *v = job_to_json(&j);
+    assert_string_equal(json_str(v, "engine", ""), "fsdp2");
+    json_free(v);
+    job_release(&j);
 }
 
 static void needs_a_model_tokens_and_whole_sequences(void **state)
@@ -190,6 +213,7 @@ int test_job(void)
         cmocka_unit_test(reads_quantities_as_people_write_them),
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(refuses_bad_jobs_in_one_sentence_and_keeps_the_old),
+        cmocka_unit_test(precisions_are_those_of_the_engine),
         cmocka_unit_test(needs_a_model_tokens_and_whole_sequences),
         cmocka_unit_test(spells_fabrics_as_offers_do),
         cmocka_unit_test(describes_every_field_it_reads),

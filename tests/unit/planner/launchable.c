@@ -18,9 +18,9 @@ static void a_plan_on_gpus_is_not_launchable_with_the_reason(void **state)
     struct model m;
     char why[LAUNCHABLE_TEXT];
     assert_int_equal(model_find(&m, "gpt2", NULL), RC_OK);
-    assert_true(is_launchable(&m, false, why));
+    assert_true(is_launchable(ENGINE_BERTH, &m, false, why));
     assert_string_equal(why, "");
-    assert_false(is_launchable(&m, true, why));
+    assert_false(is_launchable(ENGINE_BERTH, &m, true, why));
     assert_non_null(strstr(why, "CPU nodes only"));
 }
 
@@ -31,9 +31,9 @@ static void heads_too_large_for_the_kernels_are_refused(void **state)
     char why[LAUNCHABLE_TEXT];
     assert_int_equal(model_find(&m, "gpt2", NULL), RC_OK);
     m.head_dim = 256;
-    assert_true(is_launchable(&m, false, why));
+    assert_true(is_launchable(ENGINE_BERTH, &m, false, why));
     m.head_dim = 257;
-    assert_false(is_launchable(&m, false, why));
+    assert_false(is_launchable(ENGINE_BERTH, &m, false, why));
     assert_non_null(strstr(why, "257"));
 }
 

@@ -1,0 +1,214 @@
+/* One way of sharding, described by options alone: see strategy_options.h. */
+#include "cli/strategy_options.h"
+
+#include "cli/engine_options.h"
+#include "cli/what_options.h"
+#include "planner/engine_use.h"
+#include "planner/model.h"
+
+static const struct option HOW[] = {
+    {.name = "strategy",
+        .kind = OPTION_CHOICE,
+        .choices = "ddp|zero1|zero2|zero3|hsdp",
+        .help = "what is sharded; default zero3, or what the engine has",
+        .example = "--strategy zero1"},
+    {.name = "shard-degree",
+        .kind = OPTION_COUNT,
+        .help = "with hsdp: ranks that share one copy; default a node",
+        .example = "--shard-degree 8"},
+    {.name = "micro-batch",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "sequences of a rank at a time",
+        .example = "--micro-batch 4"},
+    {.name = "grad-accum",
+        .kind = OPTION_COUNT,
+        .help = "micro steps of an optimizer step; default 1",
+        .example = "--grad-accum 8"},
+    {.name = "global-batch-tokens",
+        .kind = OPTION_COUNT,
+        .is_setting = true,
+        .help = "tokens of an optimizer step, instead of --grad-accum",
+        .example = "--global-batch-tokens 4194304"},
+    {.name = "precision",
+        .kind = OPTION_CHOICE,
+        .is_setting = true,
+        .choices = "bf16|fp32|fp16|fp8|fp4",
+        .help = "of parameters in use and activations; default bf16",
+        .detail = "The bundled engine has bf16 and fp32. With fp8 and fp4 products are of such "
+                  "numbers, all else is as with bf16.",
+        .example = "--precision fp32"},
+    {.name = "recompute",
+        .kind = OPTION_CHOICE,
+        .choices = "none|selective|full",
+        .def = "none",
+        .help = "activations to compute again instead of keeping",
+        .example = "--recompute full"},
+    {.name = "offload",
+        .kind = OPTION_CHOICE,
+        .choices = "none|optimizer",
+        .def = "none",
+        .help = "states to keep in host memory",
+        .example = "--offload optimizer"},
+    {.name = "prefetch",
+        .kind = OPTION_COUNT,
+        .help = "blocks gathered ahead; default 1, or the engine's",
+        .example = "--prefetch 2"},
+    {.name = "loss-chunks",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "pieces in which the logits are worked on",
+        .example = "--loss-chunks 4"},
+    {.name = "no-reshard",
+        .kind = OPTION_FLAG,
+        .help = "keep gathered parameters from forward to backward"},
+    {0},
+};
+const struct option_group HOW_OPTIONS = {"How", HOW};
+
+static const struct option SPLIT[] = {
+    {.name = "tensor",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "GPUs that split each layer (tp)",
+        .example = "--tensor 8"},
+    {.name = "pipeline",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "stages of consecutive layers (pp)",
+        .example = "--pipeline 4"},
+    {.name = "virtual-stages",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "stages of each pipeline rank, interleaved (vp)",
+        .example = "--virtual-stages 2"},
+    {.name = "context",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "GPUs that split each sequence (cp)",
+        .example = "--context 2"},
+    {.name = "expert",
+        .kind = OPTION_COUNT,
+        .def = "1",
+        .help = "GPUs that split the experts (ep)",
+        .example = "--expert 8"},
+    {0},
+};
+const struct option_group SPLIT_OPTIONS = {"Splits of other engines", SPLIT};
+
+static enum rc read_batch(struct strategy *s, const struct args *args, struct err *e)
+{
+    bool has_batch = args_has(args, "global-batch-tokens");
+    if (args_has(args, "grad-accum")) {
+        if (has_batch && args_origin(args, "global-batch-tokens") == ORIGIN_FLAG)
+            return err_set(e, RC_USAGE,
+                "options '--grad-accum' and '--global-batch-tokens' exclude each other");
+        s->grad_accum = args_int(args, "grad-accum", 1);
+        return RC_OK;
+    }
+    int64_t tokens = args_int(args, "global-batch-tokens", 0);
+    int64_t micro =
+        s->micro_batch > 0 && s->seq > 0 && s->seq <= INT32_MAX && s->micro_batch <= INT32_MAX
+            ? strategy_data_ranks(s) * s->micro_batch * s->seq
+            : 0;
+    if (!has_batch || micro <= 0)
+        return RC_OK;
+    int64_t nearest = tokens < micro ? micro : (tokens - micro / 2) / micro * micro + micro;
+    if (tokens / micro > STRATEGY_MAX_ACCUM)
+        return err_set(e, RC_USAGE,
+            "a global batch of %lld tokens is too large; in micro steps of %lld it may have %lld",
+            (long long)tokens, (long long)micro, (long long)micro * STRATEGY_MAX_ACCUM);
+    if (tokens % micro != 0 || tokens == 0)
+        return err_set(e, RC_USAGE,
+            "a global batch of %lld token%s is not a whole number of micro steps of %lld tokens; "
+            "the nearest is %lld",
+            (long long)tokens, tokens == 1 ? "" : "s", (long long)micro, (long long)nearest);
+    s->grad_accum = tokens / micro;
+    return RC_OK;
+}
+
+struct small {
+    int64_t def, most;
+};
+
+/* An option that is held in an int, before it is. */
+static enum rc read_small(
+    int *out, const struct args *args, const char *option, struct small of, struct err *e)
+{
+    int64_t n = args_int(args, option, of.def), most = of.most;
+    if (n < 1 || n > most)
+        return err_set(e, RC_USAGE, "option '--%s' is %lld; it must lie in 1 to %lld", option,
+            (long long)n, (long long)most);
+    *out = (int)n;
+    return RC_OK;
+}
+
+/* The ranks that are left when layers are split share the states. */
+static enum rc read_splits(struct strategy *s, const struct args *args, struct err *e)
+{
+    struct parallel *p = &s->parallel;
+    const struct {
+        const char *option;
+        int64_t *field;
+    } all[] = {{"tensor", &p->tensor}, {"pipeline", &p->pipeline},
+        {"virtual-stages", &p->virtual_stages}, {"context", &p->context}, {"expert", &p->expert}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        *all[i].field = args_int(args, all[i].option, 1);
+        if (*all[i].field < 1 || *all[i].field > s->ranks)
+            return err_set(e, RC_USAGE, "option '--%s' is %lld; it must lie in 1 to %lld",
+                all[i].option, (long long)*all[i].field, (long long)s->ranks);
+    }
+    int64_t layers = p->tensor * p->pipeline, split = layers * p->context;
+    if (layers > s->ranks || split > s->ranks || s->ranks % split != 0)
+        return err_set(e, RC_USAGE,
+            "%lld GPUs are not a multiple of --tensor, --pipeline and "
+            "--context together, %lld x %lld x %lld",
+            (long long)s->ranks, (long long)p->tensor, (long long)p->pipeline,
+            (long long)p->context);
+    int64_t per_node = s->ranks_per_node / p->tensor;
+    if (s->kind == STRATEGY_HSDP)
+        s->shard_degree = per_node > 1 ? per_node : 1;
+    else if (s->kind != STRATEGY_DDP)
+        s->shard_degree = s->ranks / layers;
+    return RC_OK;
+}
+
+enum rc strategy_from_args(struct strategy *s, const struct model *m, const struct args *args,
+    const char *stack, struct err *e)
+{
+    enum engine engine = engine_from_args(args);
+    struct gpu_counts c;
+    enum rc rc = gpu_counts_from_args(&c, args, e);
+    if (rc)
+        return rc;
+    int kind = args_choice(args, "strategy");
+    *s = strategy_default(
+        kind >= 0 ? (enum strategy_kind)kind : engine_default_kind(engine), c.gpus, c.per_node);
+    engine_take(s, engine, stack);
+    rc = read_splits(s, args, e);
+    if (rc)
+        return rc;
+    if (args_has(args, "shard-degree"))
+        s->shard_degree = args_int(args, "shard-degree", 0);
+    s->seq = args_int(args, "seq", m->max_positions < 4096 ? m->max_positions : 4096);
+    s->micro_batch = args_int(args, "micro-batch", 1);
+    s->recompute = (enum recompute)args_choice(args, "recompute");
+    s->offload = (enum offload)args_choice(args, "offload");
+    s->reshard_after_forward = !args_flag(args, "no-reshard");
+    if (args_has(args, "precision"))
+        rc = precision_parse(args_text(args, "precision"), &s->precision, e);
+    if (!rc && profile_of(engine)->is_bundled)
+        rc = precision_parse_trainable(precision_name(s->precision), &s->precision, e);
+    if (!rc)
+        rc = model_check_seq(m, s->seq, e);
+    if (!rc)
+        rc = read_small(
+            &s->prefetch, args, "prefetch", (struct small){s->prefetch, m->layers + 2}, e);
+    if (!rc)
+        rc = read_small(&s->loss_chunks, args, "loss-chunks", (struct small){1, INT32_MAX}, e);
+    if (!rc)
+        rc = read_batch(s, args, e);
+    if (!rc)
+        rc = engine_check(s, e);
+    return rc ? rc : strategy_check(s, m, e);
+}

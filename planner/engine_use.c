@@ -1,0 +1,198 @@
+#include "planner/engine_use.h"
+
+#include "base/alloc.h"
+#include "base/str.h"
+
+enum { MAX_MICRO_BATCH = 64, STACKS_SHOWN = 400 };
+
+#define KIND(k) (1u << STRATEGY_##k)
+
+/* What the engine itself offers, by its documentation. */
+static const struct ability {
+    unsigned kinds;
+    enum strategy_kind usual;
+    bool offloads; /* the optimizer alone, to the host */
+    bool splits;   /* tensor, pipeline, context, experts */
+    const char *export;
+} abilities[ENGINE_COUNT] = {
+    [ENGINE_BERTH] = {KIND(DDP) | KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP),
+        STRATEGY_ZERO3, true, false, NULL},
+    [ENGINE_FSDP1] = {KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP), STRATEGY_ZERO3, false, false,
+        "accelerate"},
+    [ENGINE_FSDP2] = {KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP), STRATEGY_ZERO3, false, true, "fsdp2"},
+    [ENGINE_DEEPSPEED] = {KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3), STRATEGY_ZERO3, true, true,
+        "deepspeed"},
+    [ENGINE_ACCELERATE_ZERO3] = {KIND(ZERO3), STRATEGY_ZERO3, true, false, "accelerate"},
+    [ENGINE_MEGATRON] = {KIND(ZERO1), STRATEGY_ZERO1, true, true, NULL},
+    [ENGINE_MEGATRON_DEEPSPEED] = {KIND(ZERO1), STRATEGY_ZERO1, true, true, "deepspeed"},
+    [ENGINE_DDP] = {KIND(DDP), STRATEGY_DDP, false, false, NULL},
+};
+
+/* --- stacks --- */
+
+enum engine engine_of_stack(const char *stack)
+{
+    enum engine best = ENGINE_COUNT;
+    size_t longest = 0;
+    for (int g = 0; g < ENGINE_COUNT; g++) {
+        const char *name = profile_of((enum engine)g)->stack;
+        size_t n = strlen(name);
+        bool is_whole_word = strncmp(stack, name, n) == 0 && strchr("-+", stack[n]);
+        if (is_whole_word && n > longest) {
+            longest = n;
+            best = (enum engine)g;
+        }
+    }
+    return best;
+}
+
+static bool is_pattern(const char *word)
+{
+    return strchr(word, '*') != NULL;
+}
+
+void engine_stack(char out[RATES_NAME], const struct rates *r, enum engine g)
+{
+    const struct rates_entry *best = NULL;
+    for (size_t i = 0; i < r->n && !profile_of(g)->is_bundled; i++) {
+        const struct rates_entry *en = &r->entries[i];
+        bool is_usable = engine_of_stack(en->stack) == g && !is_pattern(en->stack) &&
+                         !strstr(en->stack, "+plain");
+        if (is_usable && (!best || en->rows > best->rows))
+            best = en;
+    }
+    str_copy(out, RATES_NAME, best ? best->stack : profile_of(g)->stack);
+}
+
+enum rc engine_check_stack(const struct rates *r, enum engine g, const char *stack, struct err *e)
+{
+    struct str all = STR_INIT;
+    bool is_known = strcmp(stack, profile_of(g)->stack) == 0;
+    for (size_t i = 0; i < r->n && !is_known; i++) {
+        const char *name = r->entries[i].stack;
+        bool is_first = true;
+        for (size_t k = 0; k < i; k++)
+            is_first = is_first && strcmp(r->entries[k].stack, name) != 0;
+        if (is_pattern(name) || engine_of_stack(name) != g)
+            continue;
+        is_known = strcmp(name, stack) == 0;
+        if (is_first && all.len < STACKS_SHOWN)
+            str_addf(&all, "%s%s", all.len ? ", " : "", name);
+    }
+    enum rc rc = RC_OK;
+    if (!is_known)
+        rc = err_set(e, RC_USAGE, "no stack '%s' of engine %s was measured%s%s", stack,
+            engine_name(g), all.len ? "; there are " : "", str_text(&all));
+    str_release(&all);
+    return rc;
+}
+
+/* --- strategies --- */
+
+void engine_take(struct strategy *s, enum engine g, const char *stack)
+{
+    s->engine = g;
+    if (profile_of(g)->is_bundled)
+        return;
+    static const char composer[] = "fsdp1-composer"; /* normalises in low precision */
+    s->has_plain_attention = strstr(stack, "+plain") != NULL;
+    s->memory.is_fused = strstr(stack, "+compile") != NULL || g == ENGINE_MEGATRON_DEEPSPEED ||
+                         strncmp(stack, composer, sizeof composer - 1) == 0;
+    s->memory.has_sequence_parallel = g == ENGINE_MEGATRON || g == ENGINE_FSDP2;
+    s->prefetch = profile_of(g)->prefetch;
+}
+
+enum strategy_kind engine_default_kind(enum engine g)
+{
+    return abilities[g].usual;
+}
+
+const char *engine_export(enum engine g)
+{
+    return abilities[g].export;
+}
+
+enum rc engine_check(const struct strategy *s, struct err *e)
+{
+    const struct ability *a = &abilities[s->engine];
+    const char *name = engine_name(s->engine);
+    if (!(a->kinds & 1u << s->kind))
+        return err_set(e, RC_INVALID, "engine %s has no %s", name, strategy_kind_name(s->kind));
+    if (s->offload == OFFLOAD_OPTIMIZER && !a->offloads)
+        return err_set(
+            e, RC_INVALID, "engine %s does not keep the optimizer alone in host memory", name);
+    if (!strategy_is_data_parallel(s) && !a->splits)
+        return err_set(e, RC_INVALID,
+            "engine %s is data-parallel: it has no tensor, pipeline, context or expert parallelism",
+            name);
+    return RC_OK;
+}
+
+/* --- what is searched --- */
+
+struct maker {
+    struct space *out;
+    size_t cap;
+    const struct job *job;
+    const struct shape_of_ranks *shape;
+};
+
+static void add_micro_batches(struct maker *k, struct strategy s)
+{
+    int64_t per_rank = job_step_sequences(k->job) / k->shape->ranks;
+    for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= per_rank; mb++) {
+        if (per_rank % mb != 0 || mb > INT32_MAX / s.seq)
+            continue;
+        s.micro_batch = mb;
+        s.grad_accum = per_rank / mb;
+        BASE_GROW(k->out->items, k->cap, k->out->n + 1);
+        k->out->items[k->out->n++] = s;
+    }
+}
+
+static void add_savings(struct maker *k, struct strategy s)
+{
+    bool offloads = abilities[s.engine].offloads && k->shape->is_gpu;
+    for (int offload = 0; offload <= offloads; offload++) {
+        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
+            s.offload = (enum offload)offload;
+            s.recompute = (enum recompute)recompute;
+            add_micro_batches(k, s);
+        }
+    }
+}
+
+static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
+{
+    const struct job *j = k->job;
+    bool is_offered = abilities[j->engine].kinds & 1u << kind;
+    if (!is_offered || !job_allows(j->strategy, strategy_kind_name(kind)))
+        return;
+    for (int p = 0; p < PRECISION_KINDS; p++) {
+        bool is_allowed = p == (int)j->precision || (p == PRECISION_FP32 && j->allow_fp32) ||
+                          (p == PRECISION_BF16 && j->allow_bf16);
+        if (!is_allowed)
+            continue;
+        struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
+        engine_take(&s, j->engine, j->stack);
+        s.seq = j->seq;
+        s.precision = (enum precision)p;
+        s.shard_degree = degree;
+        add_savings(k, s);
+    }
+}
+
+void engine_space(struct space *out, const struct job *j, const struct shape_of_ranks *shape)
+{
+    *out = (struct space){NULL, 0};
+    int64_t ranks = shape->ranks, per_node = shape->ranks_per_node;
+    if (job_step_sequences(j) % ranks != 0)
+        return;
+    struct maker k = {.out = out, .job = j, .shape = shape};
+    add_kind(&k, STRATEGY_DDP, 1);
+    add_kind(&k, STRATEGY_ZERO1, ranks);
+    add_kind(&k, STRATEGY_ZERO2, ranks);
+    add_kind(&k, STRATEGY_ZERO3, ranks);
+    if (ranks > per_node && per_node > 1)
+        add_kind(&k, STRATEGY_HSDP, per_node);
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Engines other than the bundled one: predicted and planned, with the reason why not launched.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib/tap.sh
+
+plan() { exits 0 "$berth" plan tests/cli/data/job.json --offers tests/cli/data/nodes.csv "$@"; }
+
+their_plans_say_that_they_are_exported_not_launched() {
+    plan --engine fsdp2 --json -o "$tmp/plan.json"
+    [ "$(jq -r '.plans[0].launchable' "$tmp/out")" = false ]
+    jq -r '.plans[0].not_launchable' "$tmp/out" >"$tmp/why"
+    says "berth export --to fsdp2" "$tmp/why"
+    [ "$(jq -r '.schedule.strategy.engine' "$tmp/plan.json")" = fsdp2 ]
+    exits 0 "$berth" explain "$tmp/plan.json"
+    says "fsdp2 zero" "$tmp/out"
+    fails grep -q "differ" "$tmp/err"
+    exits 2 "$berth" launch "$tmp/plan.json" --here -n
+    says "berth export --to fsdp2" "$tmp/err"
+}
+
+only_their_strategies_are_searched() {
+    plan --engine megatron --json
+    [ "$(jq -r '[.plans[].strategy] | unique | join(",")' "$tmp/out")" = zero1 ]
+    plan --engine deepspeed --json
+    jq -e '[.plans[].strategy] | all(. == "zero1" or . == "zero2" or . == "zero3")' "$tmp/out"
+    exits 3 "$berth" plan tests/cli/data/job.json --offers tests/cli/data/nodes.csv \
+        --engine megatron --strategy zero3
+}
+
+memory_is_what_the_allocator_holds() {
+    exits 0 "$berth" estimate --model llama-3.1-8b --gpus 8 --engine deepspeed --recompute full --json
+    jq -e '.memory | .peak_bytes - .allocated_bytes == .parts.packing' "$tmp/out"
+    jq -e '.memory | .nvidia_smi_bytes == .peak_bytes + .external_bytes' "$tmp/out"
+    jq -e '.basis.calibration.stack == "deepspeed" and .basis.nearest == "sibling"' "$tmp/out"
+    exits 0 "$berth" estimate --model llama-3.1-8b --gpus 8 --json
+    jq -e '.memory | has("allocated_bytes") | not' "$tmp/out"
+}
+
+# Megatron-LM's paper (arXiv 2104.04473): bubble of p - 1 micro batches, less with virtual stages
+splits_change_the_step() {
+    local args=(--model llama-3-70b --gpus 64 --engine megatron --tensor 8 --pipeline 4 --json)
+    exits 0 "$berth" estimate "${args[@]}" --grad-accum 4
+    jq .step.tokens_per_second_per_gpu "$tmp/out" >"$tmp/few"
+    exits 0 "$berth" estimate "${args[@]}" --grad-accum 4 --virtual-stages 5
+    jq .step.tokens_per_second_per_gpu "$tmp/out" >"$tmp/interleaved"
+    jq -en --slurpfile a "$tmp/few" --slurpfile b "$tmp/interleaved" '$b[0] > 1.2 * $a[0]'
+    exits 0 "$berth" estimate "${args[@]}" --global-batch-tokens 131072
+    [ "$(jq .strategy.grad_accum "$tmp/out")" = 16 ]
+}
+
+what_cannot_be_is_refused() {
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --tensor 2
+    says "engine berth is data-parallel" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp1 --tensor 2
+    says "fsdp1 is data-parallel" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --tensor 3
+    says "not a multiple" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine megatron --strategy zero3
+    says "has no zero3" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --precision fp8
+    says "fp32, bf16" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --stack nothing
+    says "fsdp2-torchtitan" "$tmp/err"
+    exits 0 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --precision fp8
+}
+
+a_calibration_of_ones_own_counts() {
+    cat >"$tmp/mine.json" <<'END'
+{"schema": "calibration/1", "entries": [{"device": "gpu", "chip": "*", "stack": "*", "date":
+"2026-01-01", "rows": 1, "residual": 0, "prior": false, "source": "mine", "values": {"step_overhead_s": 5}}]}
+END
+    exits 0 "$berth" estimate --model gpt2 --gpus 8 --calibration "$tmp/mine.json" --json
+    jq -e '.step.seconds > 5' "$tmp/out"
+    plan --calibration "$tmp/mine.json" --json
+    jq -e '.plans[0].step.seconds > 5' "$tmp/out"
+}
+
+for name in their_plans_say_that_they_are_exported_not_launched only_their_strategies_are_searched \
+    memory_is_what_the_allocator_holds splits_change_the_step what_cannot_be_is_refused \
+    a_calibration_of_ones_own_counts; do
+    t "$name" "$name"
+done
+tap_done
