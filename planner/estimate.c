@@ -61,19 +61,26 @@ static double state_shares(const struct strategy *s)
     return (double)(strategy_optimizer_shards(s) * p->tensor * p->pipeline);
 }
 
-static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
+int64_t estimate_host_ram_bytes(
+    const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s, bool is_gpu)
 {
-    double ranks = (double)s->ranks_per_node;
+    double ranks = (double)s->ranks_per_node, host = (double)live->of[MEMORY_HOST];
     /* asynchronous saving copies the rank's part of the states first; offloaded ones are there */
-    double own = (double)x->checkpoint_bytes / state_shares(s);
+    double own = checkpoint_bytes / state_shares(s);
     double writers = s->kind == STRATEGY_DDP ? 1 : ranks;
     double snapshot = own * fmin(writers, ranks);
-    if (mc->hw.is_gpu)
-        x->host_ram_bytes = (int64_t)((double)x->host_slab_bytes + snapshot +
-                                      host_process_bytes * ranks + host_system_bytes);
-    else
-        x->host_ram_bytes = (int64_t)((double)(x->peak_bytes + x->host_slab_bytes) * ranks +
-                                      snapshot + cpu_process_bytes * ranks + cpu_system_bytes);
+    if (is_gpu)
+        return (int64_t)(host * ranks + snapshot + host_process_bytes * ranks + host_system_bytes);
+    return (int64_t)(((double)live->of[MEMORY_DEVICE] + host) * ranks + snapshot +
+                     cpu_process_bytes * ranks + cpu_system_bytes);
+}
+
+static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
+{
+    struct live_bytes slabs = {.of = {[MEMORY_DEVICE] = x->peak_bytes,
+                                   [MEMORY_HOST] = x->host_slab_bytes / s->ranks_per_node}};
+    x->host_ram_bytes =
+        estimate_host_ram_bytes(&slabs, (double)x->checkpoint_bytes, s, mc->hw.is_gpu);
     x->host_capacity_bytes = mc->hw.ram_bytes;
 }
 

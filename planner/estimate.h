@@ -86,6 +86,10 @@ void prepared_finish(struct prepared *p);
 void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
     const struct strategy *s, const struct machine *machine);
 
+/* Host memory that a node needs with so many live bytes of a rank: host_ram_bytes. */
+int64_t estimate_host_ram_bytes(
+    const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s, bool is_gpu);
+
 /* Seconds of writing a checkpoint of so many bytes, and of the snapshot that training waits for:
  * checkpoint_s and checkpoint_stall_s, without building anything. */
 struct save_s {

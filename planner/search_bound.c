@@ -45,8 +45,9 @@ struct bounds {
     struct place {
         uint32_t work, traffic;
         double live_bytes;
-    } * places;       /* per strategy */
-    double doublings; /* of 8 ranks */
+        int64_t host_bytes; /* of a node */
+    } * places;             /* per strategy */
+    double doublings;       /* of 8 ranks */
 };
 
 static bool same_work(const struct work_class *a, const struct work_class *b)
@@ -196,8 +197,19 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
     return (uint32_t)b->n_traffics++;
 }
 
+/* States that are offloaded, and what every node needs beside them. */
+static int64_t least_host_bytes(
+    const struct bounds *b, const struct strategy *s, const struct place *p, bool is_gpu)
+{
+    const struct unit_elems *elems = &b->traffics[p->traffic].elems;
+    struct live_bytes live = {.of = {[MEMORY_DEVICE] = (int64_t)p->live_bytes}};
+    if (s->offload == OFFLOAD_OPTIMIZER)
+        live.of[MEMORY_HOST] = 12 * (strategy_optimizer_shards(s) > 1 ? elems->own : elems->full);
+    return estimate_host_ram_bytes(&live, b->works->checkpoint_bytes, s, is_gpu);
+}
+
 enum rc bounds_new(
-    struct bounds **out, struct works *works, const struct space *space, struct err *e)
+    struct bounds **out, struct works *works, const struct space *space, bool is_gpu, struct err *e)
 {
     struct bounds *b = base_calloc(1, sizeof *b);
     b->works = works;
@@ -212,6 +224,7 @@ enum rc bounds_new(
         rc = find_work(works, s, &p->work, e);
         p->live_bytes = (double)space_state_bytes(&b->traffics[p->traffic].elems, s) +
                         works->items[p->work].live_bytes;
+        p->host_bytes = least_host_bytes(b, s, p, is_gpu);
     }
     if (rc) {
         bounds_free(b);
@@ -319,23 +332,27 @@ void bounds_clear(struct track *t)
     t->traffic = NULL;
 }
 
+/* Seconds of a section with so much computing and so many collectives, of which some cannot be
+ * hidden: neither those that nothing runs beside, nor those that all computing cannot cover. While
+ * a collective runs computing is slower, and a share of what is hidden costs its time all the same,
+ * so even a hidden second costs a part of one. */
+static double section_s(
+    const struct machine *mc, double compute, double collectives, double exposed)
+{
+    double shown = fmax(exposed, collectives - mc->overlap_slowdown * compute);
+    double hidden = fmax(0, collectives - shown);
+    return compute + shown + hidden * fmin(1, 1 - 1 / mc->overlap_slowdown + mc->unhidden);
+}
+
 /* The boundary: norms first, then updates, each followed by the gather of its unit. */
 static double boundary_s(const struct bounds *b, const struct machine *mc, const struct traffic *t,
     const struct strategy *s)
 {
-    double update = t->update_s;
-    if (s->offload == OFFLOAD_OPTIMIZER)
-        update = machine_host_adam_s(mc, b->works->params / (double)strategy_optimizer_shards(s));
-    return t->norm_s + fmax(t->boundary_s, update + t->boundary_exposed_s);
-}
-
-/* Seconds of a section with so much computing and so many collectives, of which some cannot be
- * hidden. Computing beside a collective takes slowdown times as long, so even a hidden second of
- * collectives costs 1 - 1/slowdown. */
-static double section_s(double compute, double collectives, double exposed, double slowdown)
-{
-    double hidden = fmax(0, collectives - exposed);
-    return fmax(compute + exposed + hidden * (1 - 1 / slowdown), collectives);
+    double gathers = t->boundary_s, exposed = t->boundary_exposed_s;
+    if (s->offload == OFFLOAD_NONE)
+        return t->norm_s + section_s(mc, t->update_s, gathers, exposed);
+    double own = b->works->params / (double)strategy_optimizer_shards(s);
+    return t->norm_s + fmax(gathers, machine_host_adam_s(mc, own) + exposed);
 }
 
 double bounds_step_s(const struct bounds *b, const struct track *on, size_t i)
@@ -345,10 +362,10 @@ double bounds_step_s(const struct bounds *b, const struct track *on, size_t i)
     const struct traffic *t = &on->traffic[b->places[i].traffic];
     if (!machine_computes(mc, s->precision))
         return INFINITY;
-    double compute = on->compute_s[b->places[i].work], slow = mc->overlap_slowdown;
-    double micro = section_s(compute, t->micro_s, t->micro_exposed_s, slow);
+    double compute = on->compute_s[b->places[i].work];
+    double micro = section_s(mc, compute, t->micro_s, t->micro_exposed_s);
     double last =
-        section_s(compute, t->micro_s + t->last_s, t->micro_exposed_s + t->last_exposed_s, slow);
+        section_s(mc, compute, t->micro_s + t->last_s, t->micro_exposed_s + t->last_exposed_s);
     double step =
         (double)(s->grad_accum - 1) * micro + last + boundary_s(b, mc, t, s) + mc->step_overhead_s;
     step *= 1 + mc->jitter_per_doubling * b->doublings;
@@ -363,4 +380,9 @@ struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_
 double bounds_live_bytes(const struct bounds *b, size_t i)
 {
     return b->places[i].live_bytes;
+}
+
+int64_t bounds_host_bytes(const struct bounds *b, size_t i)
+{
+    return b->places[i].host_bytes;
 }

@@ -114,8 +114,8 @@ struct works *works_new(const struct model *m, int64_t seq);
 void works_free(struct works *w);
 /* Classes of the strategies of a space. */
 struct bounds;
-enum rc bounds_new(
-    struct bounds **out, struct works *works, const struct space *space, struct err *e);
+enum rc bounds_new(struct bounds **out, struct works *works, const struct space *space, bool is_gpu,
+    struct err *e);
 void bounds_free(struct bounds *b);
 /* Fill the track's tables; release with bounds_clear. */
 void bounds_price(const struct bounds *b, struct track *t);
@@ -126,6 +126,8 @@ double bounds_step_s(const struct bounds *b, const struct track *t, size_t i);
 struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i);
 /* At most the live bytes of the i-th strategy. */
 double bounds_live_bytes(const struct bounds *b, size_t i);
+/* At most the host memory that a node needs for it. */
+int64_t bounds_host_bytes(const struct bounds *b, size_t i);
 
 /* --- search_rank.c: offers with the best strategy of their cells, ranked --- */
 

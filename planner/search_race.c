@@ -11,6 +11,7 @@ struct race {
     size_t number;
     struct shape_of_ranks shape;
     struct space space;
+    double checkpoint_bytes;
     struct bounds *bounds;
     struct track **tracks;
     size_t n_tracks;
@@ -25,9 +26,11 @@ static bool can_win(const struct cell *c, double run_s, size_t index)
     return run_s <= c->best_run_s && index < c->best->index;
 }
 
-static bool fits(const struct estimate *without_limit, int64_t ram_bytes)
+/* A node's memory, where it is known. */
+static bool fits_host(const struct finder *f, const struct cell *c, int64_t host_bytes)
 {
-    return ram_bytes == 0 || without_limit->host_ram_bytes <= ram_bytes;
+    int64_t ram = f->groups[c->group].hw.ram_bytes;
+    return ram == 0 || host_bytes <= ram;
 }
 
 static struct finding *keep(
@@ -55,7 +58,7 @@ static void consider(struct race *r, struct track *t, const struct prepared *p, 
     for (size_t k = 0; k < t->n_cells; k++) {
         struct cell *c = &r->f->cells[t->cells[k]];
         r->f->out->searched.simulated += c->is_in;
-        if (!c->is_in || !fits_device || !fits(&x, r->f->groups[c->group].hw.ram_bytes) ||
+        if (!c->is_in || !fits_device || !fits_host(r->f, c, x.host_ram_bytes) ||
             !can_win(c, run_s, i))
             continue;
         found = found ? found : keep(r, t, i, &x);
@@ -111,19 +114,23 @@ static size_t drop_by_bound(struct race *r, size_t i)
     return left;
 }
 
-static size_t drop_by_memory(struct race *r, double bytes)
+static size_t drop_by_memory(struct race *r, double device_bytes, int64_t host_bytes)
 {
     size_t left = 0;
     for (size_t k = 0; k < r->n_tracks; k++) {
         struct track *t = r->tracks[k];
-        if (!t->is_in)
-            continue;
+        bool fits_device = tries_everything(r->f) || device_bytes <= capacity(t);
         size_t in = 0;
-        for (size_t n = 0; n < t->n_cells; n++)
-            in += r->f->cells[t->cells[n]].is_in;
-        t->is_in = tries_everything(r->f) || bytes <= capacity(t);
-        left += t->is_in ? in : 0;
-        r->f->out->searched.pruned_by_memory += t->is_in ? 0 : (int64_t)in;
+        for (size_t n = 0; t->is_in && n < t->n_cells; n++) {
+            struct cell *c = &r->f->cells[t->cells[n]];
+            bool was_in = c->is_in;
+            c->is_in =
+                was_in && fits_device && (tries_everything(r->f) || fits_host(r->f, c, host_bytes));
+            in += c->is_in;
+            r->f->out->searched.pruned_by_memory += was_in && !c->is_in;
+        }
+        t->is_in = in > 0;
+        left += in;
     }
     return left;
 }
@@ -132,12 +139,16 @@ static enum rc try_strategy(struct race *r, size_t i, struct err *e)
 {
     struct prepared *p = NULL;
     double least = r->bounds ? bounds_live_bytes(r->bounds, i) : 0;
-    if (!drop_by_bound(r, i) || !drop_by_memory(r, least))
+    int64_t least_host = r->bounds ? bounds_host_bytes(r->bounds, i) : 0;
+    if (!drop_by_bound(r, i) || !drop_by_memory(r, least, least_host))
         return RC_OK;
     enum rc rc = prepared_begin(&p, &r->f->in->job->model, &r->space.items[i], false, e);
     if (rc)
         return rc;
-    if (drop_by_memory(r, (double)prepared_live_bytes(p).of[MEMORY_DEVICE])) {
+    struct live_bytes live = prepared_live_bytes(p);
+    int64_t host_bytes =
+        estimate_host_ram_bytes(&live, r->checkpoint_bytes, &r->space.items[i], r->shape.is_gpu);
+    if (drop_by_memory(r, (double)live.of[MEMORY_DEVICE], host_bytes)) {
         prepared_finish(p);
         for (size_t k = 0; k < r->n_tracks; k++)
             if (r->tracks[k]->is_in)
@@ -239,9 +250,12 @@ static enum rc run_race(struct race *r, struct err *e)
 {
     struct finder *f = r->f;
     space_make(&r->space, f->in->job, &r->shape);
+    r->checkpoint_bytes = estimate_checkpoint_bytes(&f->in->job->model);
     for (size_t k = 0; k < r->n_tracks; k++)
         f->out->searched.space += (int64_t)(r->space.n * r->tracks[k]->n_cells);
-    enum rc rc = has_bounds(f) ? bounds_new(&r->bounds, f->works, &r->space, e) : RC_OK;
+    enum rc rc = RC_OK;
+    if (has_bounds(f))
+        rc = bounds_new(&r->bounds, f->works, &r->space, r->shape.is_gpu, e);
     if (r->bounds)
         drop_cells(r);
     if (!rc && r->n_tracks > 0)

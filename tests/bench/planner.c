@@ -201,16 +201,13 @@ static void bench_plan(const char *model, double tokens, bool is_each_different)
     job_release(&j);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
     struct err e = ERR_INIT;
     need(rates_builtin(&rates, &e), &e);
-    if (argc < 2)
-        bench_estimates("llama-3.1-8b", 1);
-    if (argc < 2)
-        bench_estimates("llama-3.1-8b", 8);
-    if (argc < 2)
-        bench_estimates("gpt2", 1);
+    bench_estimates("llama-3.1-8b", 1);
+    bench_estimates("llama-3.1-8b", 8);
+    bench_estimates("gpt2", 1);
     bench_plan("gpt2", 1e9, false);
     bench_plan("llama-3.1-8b", 1e10, false);
     bench_plan("llama-3.1-8b", 1, false);

@@ -207,7 +207,7 @@ static void bounds_stay_below_what_is_simulated(void **state)
         struct bounds *b = NULL;
         struct works *works = works_new(&j.model, j.seq);
         space_make(&space, &j, &shape);
-        assert_int_equal(bounds_new(&b, works, &space, &e), RC_OK);
+        assert_int_equal(bounds_new(&b, works, &space, true, &e), RC_OK);
         bounds_price(b, &t);
         for (size_t i = 0; i < space.n; i += 7) {
             struct estimate x;
@@ -217,6 +217,7 @@ static void bounds_stay_below_what_is_simulated(void **state)
                 fail_msg("strategy %zu on %s: bound %.9g above %.9g", i, gpus[g],
                     bounds_step_s(b, &t, i), x.step_s);
             assert_true(bounds_live_bytes(b, i) <= (double)(x.peak_bytes - x.packing_bytes));
+            assert_true(bounds_host_bytes(b, i) <= x.host_ram_bytes);
         }
         bounds_clear(&t);
         bounds_free(b);
