@@ -146,10 +146,13 @@ static double number(struct reader *r, enum column c)
     return x;
 }
 
+/* Of ranks, dimensions and sequences; products of three of them are exact. */
+static const double max_whole = 1 << 28, max_tokens = 1e15;
+
 static int64_t whole(struct reader *r, enum column c, int64_t absent)
 {
     double x = number(r, c);
-    if (x > 0 && x != floor(x)) {
+    if (x > 0 && (x != floor(x) || x > max_whole)) {
         refuse(r, SKIP_BAD_CELL);
         return absent;
     }
@@ -275,11 +278,13 @@ static void count_experts(struct reader *r)
     m->ffn *= x->top;
 }
 
+enum { MOST_HEADS = 1 << 14 };
+
 /* Heads of about 128 elements that tensor parallelism divides. */
 static int64_t usual_heads(int64_t width, int64_t tensor)
 {
     int64_t best = 1;
-    for (int64_t heads = tensor; heads * 32 <= width; heads += tensor)
+    for (int64_t heads = tensor; heads * 32 <= width && heads <= MOST_HEADS; heads += tensor)
         if (width % heads == 0 && llabs(width / heads - 128) < llabs(width / best - 128))
             best = heads;
     return best;
@@ -459,8 +464,10 @@ static void read_parallel(struct reader *r)
         .virtual_stages = whole(r, COL_vp, 1)};
     if (r->out->model.expert_params == 0)
         s->parallel.expert = 1;
-    int64_t split = s->parallel.tensor * s->parallel.pipeline * s->parallel.context;
-    if (s->ranks < 1 || s->ranks % split != 0) {
+    double ways = (double)s->parallel.tensor * (double)s->parallel.pipeline;
+    ways *= (double)s->parallel.context;
+    int64_t split = ways <= max_whole ? (int64_t)ways : 0;
+    if (s->ranks < 1 || split < 1 || s->ranks % split != 0) {
         refuse(r, SKIP_LAYOUT);
         return;
     }
@@ -499,6 +506,8 @@ static void read_batch(struct reader *r)
         accum = own > micro ? own / micro : 1;
     s->micro_batch = micro;
     s->grad_accum = accum;
+    if ((double)s->seq * (double)micro * (double)accum * (double)s->ranks > max_tokens)
+        refuse(r, SKIP_BAD_CELL);
 }
 
 static void read_precision(struct reader *r)

@@ -192,7 +192,11 @@ void evidence_assume_fit(struct evidence_row *o)
         bool is_open = needed == 0 || (o->unstated & needed);
         if (!is_open || (remedies[i].stack && !is_stack(o, remedies[i].stack)))
             continue;
-        remedies[i].act(&o->strategy);
+        struct strategy s = o->strategy;
+        remedies[i].act(&s);
+        if (strategy_check(&s, &o->model, NULL))
+            continue;
+        o->strategy = s;
         o->is_inferred = true;
     }
 }
