@@ -237,8 +237,8 @@ static double buckets(const struct rank *r)
 
 static double logits(const struct rank *r)
 {
-    /* a loss over split logits is not compiled */
-    bool is_fused = r->s->memory.is_fused && r->s->parallel.tensor == 1;
+    bool is_whole = r->s->parallel.tensor == 1 || r->p->fuses_split_loss;
+    bool is_fused = r->s->memory.is_fused && is_whole;
     double whole = is_fused ? r->p->fused_logit_bytes : r->p->logit_bytes;
     double bytes = r->s->memory.loss == LOSS_FUSED     ? fused_logit_bytes
                    : r->s->memory.loss == LOSS_CHUNKED ? fmin(whole, chunked_logit_bytes)

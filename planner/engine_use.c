@@ -94,10 +94,8 @@ void engine_take(struct strategy *s, enum engine g, const char *stack)
     s->engine = g;
     if (profile_of(g)->is_bundled)
         return;
-    static const char composer[] = "fsdp1-composer"; /* normalises in low precision */
     s->has_plain_attention = strstr(stack, "+plain") != NULL;
-    s->memory.is_fused = strstr(stack, "+compile") != NULL || g == ENGINE_MEGATRON_DEEPSPEED ||
-                         strncmp(stack, composer, sizeof composer - 1) == 0;
+    s->memory.is_fused = stack_is_fused(stack);
     s->memory.has_sequence_parallel = g == ENGINE_MEGATRON || g == ENGINE_FSDP2;
     s->prefetch = profile_of(g)->prefetch;
 }

@@ -73,9 +73,7 @@ void evidence_memory_options(struct evidence_row *row, const struct memory_words
     struct strategy *s = &row->strategy;
     struct memory_options *o = &s->memory;
     bool is_compiled = strcasecmp(w->compile, "yes") == 0 || strcasecmp(w->compile, "thunder") == 0;
-    /* Composer's MPT normalises in low precision; both have fused kernels */
-    o->is_fused =
-        is_compiled || is_stack(row, "fsdp1-composer") || is_stack(row, "megatron-deepspeed");
+    o->is_fused = stack_is_fused(row->stack);
     /* grad_reduce_in_fp32 is off in NVIDIA's recipes for performance */
     o->reduces_in_16bit = is_stack(row, "megatron-bridge") || is_stack(row, "megatron-nemo");
     /* sequence parallelism: Megatron from 2022 on (arXiv 2205.05198), torchtitan always */

@@ -15,11 +15,12 @@
  * stage3_prefetch_bucket_size of 5e7; DDP of torch 25 MB, twice.
  * Logits: bf16, an fp32 copy, log-probabilities, their gradient and its copy: 16 bytes in eager
  * PyTorch, 14 compiled (torchtitan's Llama-3-8B over sequence lengths); Megatron's
- * vocabulary-parallel loss works in place.
+ * vocabulary-parallel loss keeps bf16 logits, an fp32 copy and the softmax, 10, and 6 with
+ * cross_entropy_loss_fusion (SimuMax).
  * Factors over what a block keeps: fp32 copies in norms, rotary embedding and SiLU. Eager FSDP2 1.4
  * and compiled 1.1 (torchtitan without recompute, 53.1 and 46.6 GiB: torchao's float8 table;
  * torchtune 60 and 51 GiB), Hugging Face models 1.5 (stas00/ml-engineering, 99 GiB without
- * recompute), Megatron with fused kernels 1.1 at most (SimuMax). */
+ * recompute), Megatron with fused kernels 1.0 (SimuMax). */
 static const struct engine_profile profiles[ENGINE_COUNT] = {
     [ENGINE_BERTH] = {.name = "berth",
         .stack = "berth",
@@ -97,10 +98,11 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .unit_grad_bytes = 4,
         .reduce_bytes = 4,
         .gathered_copies = 1,
-        .logit_bytes = 6,
-        .activation_factor = 1.1,
+        .logit_bytes = 10,
+        .activation_factor = 1.3,
         .fused_logit_bytes = 6,
         .fused_factor = 1.0,
+        .fuses_split_loss = true,
         .keeps_gradients = true,
         .keeps_8bit_inputs = true,
         .prefetch = 1,
@@ -122,6 +124,7 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .step_grad_bytes = 4,
         .bf16_accumulator_bytes = 4,
         .stage_outputs = 1,
+        .fuses_split_loss = true,
         .keeps_gradients = true,
         .selective = SELECTIVE_ATTENTION},
     [ENGINE_DDP] = {.name = "ddp",
@@ -147,6 +150,19 @@ const struct engine_profile *profile_of(enum engine g)
 const char *engine_name(enum engine g)
 {
     return profiles[g].name;
+}
+
+static bool has_prefix(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Composer's MPT normalises in low precision; it and Megatron bring fused kernels, nanotron does
+ * not. */
+bool stack_is_fused(const char *stack)
+{
+    bool is_megatron = has_prefix(stack, "megatron") && !has_prefix(stack, "megatron-nanotron");
+    return strstr(stack, "+compile") || has_prefix(stack, "fsdp1-composer") || is_megatron;
 }
 
 enum rc engine_parse(const char *name, enum engine *out, struct err *e)

@@ -50,6 +50,7 @@ struct engine_profile {
     int bf16_accumulator_bytes; /* beside gradients of 16 bits, in a pipeline that computes in bf16
                                  */
     int stage_outputs;          /* outputs of its stage that a pipeline keeps of a micro batch */
+    bool fuses_split_loss;      /* also where the vocabulary is split */
     bool keeps_gradients;       /* their memory is never given back */
     bool keeps_8bit_inputs;     /* inputs of 8-bit products are kept as such */
     int prefetch;               /* units gathered ahead */
@@ -58,6 +59,8 @@ struct engine_profile {
 
 const struct engine_profile *profile_of(enum engine g);
 const char *engine_name(enum engine g);
+/* Is elementwise work of a calibration key's stack fused, by a compiler or by hand? */
+bool stack_is_fused(const char *stack);
 /* RC_USAGE naming the ones there are. */
 enum rc engine_parse(const char *name, enum engine *out, struct err *e);
 

@@ -51,12 +51,25 @@ static void every_engine_is_described(void **state)
     }
 }
 
+static void stacks_are_fused_by_compilers_and_by_hand(void **state)
+{
+    (void)state;
+    assert_true(stack_is_fused("fsdp2-torchtitan+compile"));
+    assert_true(stack_is_fused("fsdp1-composer"));
+    assert_true(stack_is_fused("megatron"));
+    assert_true(stack_is_fused("megatron-bridge-26.02"));
+    assert_false(stack_is_fused("megatron-nanotron"));
+    assert_false(stack_is_fused("fsdp2-torchtitan"));
+    assert_false(stack_is_fused("deepspeed"));
+}
+
 int test_profile(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_are_found_by_their_names),
         cmocka_unit_test(an_unknown_engine_is_answered_with_those_there_are),
         cmocka_unit_test(every_engine_is_described),
+        cmocka_unit_test(stacks_are_fused_by_compilers_and_by_hand),
     };
     return cmocka_run_group_tests_name("planner/profile", tests, NULL, NULL);
 }
