@@ -328,6 +328,11 @@ void json_push_int(struct json *arr, int64_t x)
     json_array_append_new(jt(arr), json_integer(x));
 }
 
+void json_push_num(struct json *arr, double x)
+{
+    json_array_append_new(jt(arr), number_value(x));
+}
+
 struct json *json_clone(const struct json *v)
 {
     return js(json_deep_copy(jt(v)));

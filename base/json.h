@@ -77,6 +77,7 @@ void json_add_null(struct json *obj, const char *key);
 void json_push(struct json *arr, struct json *v);
 void json_push_str(struct json *arr, const char *s);
 void json_push_int(struct json *arr, int64_t x);
+void json_push_num(struct json *arr, double x);
 struct json *json_clone(const struct json *v);
 /* Move the members of other (an object; taken) into obj. */
 void json_add_members(struct json *obj, struct json *other);

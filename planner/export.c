@@ -1,0 +1,167 @@
+#include "planner/export.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/str.h"
+#include "base/text.h"
+
+static const struct target {
+    const char *name;
+    enum rc (*make)(
+        struct str *out, struct str *left_out, const struct export_input *in, struct err *e);
+    struct export_ability can;
+} targets[EXPORT_COUNT] = {
+    [EXPORT_DEEPSPEED] = {"deepspeed", export_deepspeed,
+        {.offload = true, .micro = true, .batch = true, .optimizer = true, .tensor = true}},
+    [EXPORT_FSDP2] = {"fsdp2", export_fsdp2,
+        {.full_recompute = true, .reshard = true, .tensor = true, .context = true}},
+    [EXPORT_ACCELERATE] = {"accelerate", export_accelerate, {0}}, /* as export_accelerate_can */
+    [EXPORT_TORCHTITAN] = {"torchtitan", export_torchtitan,
+        {.full_recompute = true,
+            .selective_recompute = true,
+            .reshard = true,
+            .micro = true,
+            .batch = true,
+            .sequence = true,
+            .optimizer = true,
+            .tensor = true,
+            .pipeline = true,
+            .context = true,
+            .expert = true}},
+    [EXPORT_SLURM] = {"slurm", export_slurm, {0}},
+    [EXPORT_ENV] = {"env", export_env, {0}},
+};
+
+const char *export_name(enum export_target t)
+{
+    return targets[t].name;
+}
+
+/* --- text --- */
+
+void export_quote(struct str *out, const char *text)
+{
+    size_t n = strlen(text);
+    str_addc(out, '"');
+    while (n > 0) {
+        unsigned cp;
+        size_t len = text_decode(text, n, &cp);
+        if (cp == '"' || cp == '\\')
+            str_addf(out, "\\%c", (char)cp);
+        else if (cp >= 0x20 && cp < 0x7f)
+            str_addc(out, (char)cp);
+        else
+            str_addf(out, cp > 0xffff ? "\\U%08x" : "\\u%04x", cp);
+        text += len;
+        n -= len;
+    }
+    str_addc(out, '"');
+}
+
+void export_shell(struct str *out, const char *text)
+{
+    str_addc(out, '\'');
+    for (; *text; text++) {
+        if (*text == '\'')
+            str_add(out, "'\\''");
+        else
+            str_addc(out, *text);
+    }
+    str_addc(out, '\'');
+}
+
+void export_plain(struct str *out, const char *text)
+{
+    for (; *text; text++)
+        str_addc(out, *text >= 0x20 && *text < 0x7f ? *text : '?');
+}
+
+void export_lost(struct str *left_out, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    str_addf(left_out, "%s\n", line);
+}
+
+int64_t export_nodes(const struct export_input *in)
+{
+    return in->strategy->ranks / in->strategy->ranks_per_node;
+}
+
+int64_t export_sequences(const struct export_input *in)
+{
+    const struct strategy *s = in->strategy;
+    return strategy_data_ranks(s) * s->micro_batch * s->grad_accum;
+}
+
+/* --- what is left out --- */
+
+static void say_splits(
+    struct str *left_out, const struct export_ability *can, const struct strategy *s)
+{
+    const struct parallel *p = &s->parallel;
+    const struct {
+        const char *what;
+        int64_t n;
+        bool can;
+    } all[] = {{"tensor", p->tensor, can->tensor}, {"pipeline", p->pipeline, can->pipeline},
+        {"context", p->context, can->context}, {"expert", p->expert, can->expert}};
+    for (size_t i = 0; i < BASE_COUNT(all); i++)
+        if (all[i].n > 1 && !all[i].can)
+            export_lost(left_out, "%s parallelism of %lld", all[i].what, (long long)all[i].n);
+}
+
+static void say_memory(
+    struct str *left_out, const struct export_ability *can, const struct strategy *s)
+{
+    bool can_recompute =
+        s->recompute == RECOMPUTE_FULL ? can->full_recompute : can->selective_recompute;
+    bool is_gathered = s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP;
+    if (s->recompute != RECOMPUTE_NONE && !can_recompute)
+        export_lost(left_out, "%s recompute of activations", recompute_name(s->recompute));
+    if (s->offload == OFFLOAD_OPTIMIZER && !can->offload)
+        export_lost(left_out, "the optimizer alone in host memory");
+    if (is_gathered && !s->reshard_after_forward && !can->reshard)
+        export_lost(left_out, "parameters kept from forward to backward");
+    if (s->loss_chunks > 1)
+        export_lost(left_out, "a loss in %d pieces", s->loss_chunks);
+}
+
+static void say_training(
+    struct str *left_out, const struct export_ability *can, const struct export_input *in)
+{
+    const struct strategy *s = in->strategy;
+    if (!can->micro)
+        export_lost(left_out, "a micro batch of %lld", (long long)s->micro_batch);
+    if (!can->batch)
+        export_lost(left_out, "%lld micro step%s of an optimizer step", (long long)s->grad_accum,
+            s->grad_accum == 1 ? "" : "s");
+    if (!can->sequence)
+        export_lost(left_out, "sequences of %lld tokens", (long long)s->seq);
+    if (!can->optimizer && in->training)
+        export_lost(left_out, "optimizer, learning rate and clipping");
+    if (s->precision == PRECISION_FP4)
+        export_lost(left_out, "products of 4-bit numbers");
+}
+
+enum rc export_make(struct str *out, struct str *left_out, enum export_target t,
+    const struct export_input *in, struct err *e)
+{
+    enum rc rc = targets[t].make(out, left_out, in, e);
+    if (rc)
+        return err_in(e, "export to %s", targets[t].name);
+    if (t == EXPORT_SLURM || t == EXPORT_ENV)
+        return RC_OK;
+    struct export_ability can = targets[t].can;
+    if (t == EXPORT_ACCELERATE)
+        can = export_accelerate_can(in->strategy);
+    say_splits(left_out, &can, in->strategy);
+    say_memory(left_out, &can, in->strategy);
+    say_training(left_out, &can, in);
+    return RC_OK;
+}
