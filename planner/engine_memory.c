@@ -176,11 +176,15 @@ static struct states make_states(const struct rank *r)
     double grad = is_mixed ? r->p->grad_bytes : r->act;
     if (s->memory.reduces_in_16bit)
         grad = r->act;
-    if (is_mixed && s->precision != PRECISION_FP16 && s->parallel.pipeline > 1)
-        grad += r->p->bf16_accumulator_bytes;
+    bool has_accumulator = is_mixed && r->p->bf16_accumulator_bytes > 0 &&
+                           s->precision != PRECISION_FP16 && s->parallel.pipeline > 1;
     double optimizer = s->moment_bytes;
-    if (is_mixed)
-        optimizer += r->p->step_grad_bytes + (r->p->has_fp32_shard ? 0 : s->master_bytes);
+    if (is_mixed && !r->p->has_fp32_shard)
+        optimizer += s->master_bytes;
+    if (has_accumulator)
+        grad += r->p->bf16_accumulator_bytes;
+    else if (is_mixed)
+        optimizer += r->p->step_grad_bytes;
     if (s->memory.offloads_parameters)
         param = 0;
     if (is_on_host)

@@ -1,8 +1,8 @@
 /* Published training runs: rows of a CSV turned into what the planner predicts from.
  *
- * Columns as in planner/facts/measured.csv, which `berth help evidence` describes. A row keeps what
- * its source says; what the source leaves out is assumed, and the row remembers that it was. Rows
- * that cannot be predicted are listed with one of a closed list of reasons. Pure. */
+ * Columns as in planner/facts/measured.csv. A row keeps what its source says; what the source
+ * leaves out is assumed, and the row remembers that it was. Rows that cannot be predicted are
+ * listed with one of a closed list of reasons. Pure. */
 #ifndef PLANNER_EVIDENCE_H
 #define PLANNER_EVIDENCE_H
 
