@@ -42,7 +42,8 @@ enum skip {
 
 enum mem_kind { MEM_UNSAID, MEM_ALLOCATED, MEM_ACTIVE, MEM_RESERVED, MEM_NVIDIA_SMI, MEM_KINDS };
 
-/* What a row does not say, or says loosely; MODEL: heads or MLP width filled in. */
+/* What a row does not say, or says loosely; MODEL: heads or MLP width filled in; LOSS: taken to be
+ * computed in pieces, which no column says. */
 #define UNSTATED_MAP(X)                                                                            \
     X(UNSTATED_RECOMPUTE, 1, "recompute")                                                          \
     X(UNSTATED_NETWORK, 2, "network")                                                              \
@@ -52,14 +53,15 @@ enum mem_kind { MEM_UNSAID, MEM_ALLOCATED, MEM_ACTIVE, MEM_RESERVED, MEM_NVIDIA_
     X(UNSTATED_MODEL, 32, "model")                                                                 \
     X(UNSTATED_STRATEGY, 64, "strategy")                                                           \
     X(UNSTATED_MEMORY_KIND, 128, "memory kind")                                                    \
-    X(UNSTATED_ATTENTION, 256, "attention")
+    X(UNSTATED_ATTENTION, 256, "attention")                                                        \
+    X(UNSTATED_LOSS, 512, "loss")
 
 enum unstated {
 #define X(name, bit, word) name = bit,
     UNSTATED_MAP(X)
 #undef X
     /* memory does not hang on the network */
-    UNSTATED_FOR_MEMORY = 511 & ~UNSTATED_NETWORK
+    UNSTATED_FOR_MEMORY = 1023 & ~UNSTATED_NETWORK
 };
 
 /* One run. Value type. */

@@ -85,11 +85,15 @@ void evidence_memory_options(struct evidence_row *row, const struct memory_words
     o->shards_tables = is_stack(row, "fsdp2-torchtune") || is_new;
     if (is_stack(row, "fsdp2-torchtune") || (is_compiled && is_new))
         o->loss = LOSS_CHUNKED;
+    if (o->loss != LOSS_WHOLE)
+        row->unstated |= UNSTATED_LOSS;
     for (size_t i = 0; i < BASE_COUNT(sparing); i++) {
         const char *at = strstr(w->notes, sparing[i].text);
         bool is_denied = at && at >= w->notes + 3 && strncmp(at - 3, "no ", 3) == 0;
         if (at && !is_denied)
             spare(s, sparing[i].what);
+        if (at && (sparing[i].what == SPARED_LOSS || sparing[i].what == SPARED_LOSS_PARTS))
+            row->unstated &= ~(unsigned)UNSTATED_LOSS;
     }
     o->offloads_parameters = strstr(w->offload, "param") != NULL;
     o->offloads_activations = strstr(w->offload, "activation") != NULL;
@@ -161,6 +165,7 @@ static const struct {
     void (*act)(struct strategy *s);
 } remedies[] = {
     {UNSTATED_STRATEGY, NULL, do_shard_optimizer},
+    {UNSTATED_STRATEGY, NULL, do_shard_all},
     {UNSTATED_BATCH, NULL, do_one_sequence},
     {UNSTATED_RECOMPUTE, NULL, do_selective},
     {UNSTATED_RECOMPUTE, NULL, do_full},
@@ -169,7 +174,6 @@ static const struct {
     {0, "fsdp2-torchtune", do_page_states},
     {0, NULL, do_chunks},
     {0, NULL, do_fuse},
-    {UNSTATED_STRATEGY, NULL, do_shard_all},
 };
 
 /* Of the card's memory less the CUDA context, at most; runs leave some. */
@@ -194,6 +198,8 @@ void evidence_assume_fit(struct evidence_row *o)
         remedies[i].act(&s);
         if (strategy_check(&s, &o->model, NULL))
             continue;
+        if (s.memory.loss != o->strategy.memory.loss)
+            o->unstated |= UNSTATED_LOSS;
         o->strategy = s;
         o->is_inferred = true;
     }

@@ -71,17 +71,26 @@ static void take_batches(struct open_range *x, struct strategy s)
     take_optimizers(x, s);
 }
 
+static void take_losses(struct open_range *x, struct strategy s)
+{
+    take_batches(x, s);
+    if (!(x->row->unstated & UNSTATED_LOSS))
+        return;
+    s.memory.loss = LOSS_WHOLE;
+    take_batches(x, s);
+}
+
 static void find_range(struct case_of_run *c)
 {
     const struct strategy *s = &c->row.strategy;
     struct open_range x = {&c->row, INFINITY, 0};
     double assumed = engine_memory(&c->row.model, s).total;
-    take_batches(&x, *s);
+    take_losses(&x, *s);
     struct strategy other = *s;
     if (c->row.unstated & UNSTATED_RECOMPUTE)
         for (int i = RECOMPUTE_NONE; i <= RECOMPUTE_FULL; i++) {
             other.recompute = (enum recompute)i;
-            take_batches(&x, other);
+            take_losses(&x, other);
         }
     c->least = x.least / assumed;
     c->most = x.most / assumed;

@@ -245,7 +245,11 @@ static void words_of_the_notes_spare_memory(void **state)
     assert_true(r.strategy.memory.pages_optimizer);
     assert_true(r.strategy.memory.frees_gradients);
     assert_int_equal(r.strategy.memory.loss, LOSS_CHUNKED);
+    assert_true(r.unstated & UNSTATED_LOSS); /* by default: the row does not say so */
     assert_int_equal(r.strategy.master_bytes, 0);
+    r = read_row((struct cell[]){{"notes", "+chunked cross entropy"}, {"framework", tune}, {0}});
+    assert_int_equal(r.strategy.memory.loss, LOSS_CHUNKED);
+    assert_false(r.unstated & UNSTATED_LOSS);
     r = read_row((struct cell[]){{"notes", "FA3, Liger kernels"}, {0}});
     assert_int_equal(r.strategy.memory.loss, LOSS_FUSED);
     r = read_row((struct cell[]){{"notes", "no Liger"}, {0}});
