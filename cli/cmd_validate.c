@@ -171,7 +171,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     int folds = (int)args_int(args, "folds", 0);
     enum rc rc = evidence_load(&ev, args_operand(args, 0), e);
     if (!rc)
-        rc = rates_load(&rates, args, e);
+        rc = folds > 0 ? rates_judged(&rates, e) : rates_load(&rates, args, e);
     if (!rc) {
         v = base_calloc(ev.n_rows + 1, sizeof *v);
         rc = folds > 0 ? validate_folds(v, &ev, rates, folds, e) : validate_rows(v, &ev, rates, e);

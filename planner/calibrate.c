@@ -34,9 +34,11 @@ enum knob {
     KNOB_JITTER,
     KNOB_OVERLAP,
     KNOB_UNHIDDEN,
+    KNOB_INNER,
     KNOB_COUNT
 };
 
+/* From wide to narrow. */
 enum scope { SCOPE_ALL, SCOPE_CHIP, SCOPE_STACK, SCOPE_PAIR };
 
 /* One thing that may be turned in one scope. log_sd: how far off the former value may well be. */
@@ -46,27 +48,43 @@ struct turn {
     double log_sd;
 };
 static const struct turn turns[] = {
-    {KNOB_PRODUCTS, SCOPE_CHIP, 0.20},
-    {KNOB_ATTENTION, SCOPE_CHIP, 0.30},
-    {KNOB_FABRIC, SCOPE_CHIP, 0.20},
-    {KNOB_FP8, SCOPE_CHIP, 0.20},
-    {KNOB_FP4, SCOPE_CHIP, 0.20},
-    {KNOB_STACK_PRODUCTS, SCOPE_STACK, 0.15},
-    {KNOB_STACK_ATTENTION, SCOPE_STACK, 0.30},
-    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.40},
-    {KNOB_LAUNCH, SCOPE_STACK, 1.00},
-    {KNOB_STEP, SCOPE_STACK, 1.00},
-    {KNOB_TENSOR, SCOPE_STACK, 0.40},
-    {KNOB_MOE, SCOPE_STACK, 0.40},
-    {KNOB_EXPERT, SCOPE_STACK, 0.50},
-    {KNOB_JITTER, SCOPE_STACK, 0.50},
-    {KNOB_STACK_FABRIC, SCOPE_STACK, 0.30},
-    {KNOB_LATENCY, SCOPE_CHIP, 0.50},
-    {KNOB_FABRIC_LATENCY, SCOPE_CHIP, 0.50},
-    {KNOB_HOST_ADAM, SCOPE_STACK, 0.70},
-    {KNOB_CONTEXT, SCOPE_ALL, 0.70},
+    {KNOB_PRODUCTS, SCOPE_ALL, 0.20},
+    {KNOB_ATTENTION, SCOPE_ALL, 0.30},
+    {KNOB_FABRIC, SCOPE_ALL, 0.20},
+    {KNOB_FP8, SCOPE_ALL, 0.15},
+    {KNOB_LATENCY, SCOPE_ALL, 0.40},
+    {KNOB_FABRIC_LATENCY, SCOPE_ALL, 0.40},
+    {KNOB_ELEMENTWISE, SCOPE_ALL, 0.40},
+    {KNOB_LAUNCH, SCOPE_ALL, 0.70},
+    {KNOB_STEP, SCOPE_ALL, 0.70},
+    {KNOB_TENSOR, SCOPE_ALL, 0.40},
+    {KNOB_CONTEXT, SCOPE_ALL, 0.50},
+    {KNOB_EXPERT, SCOPE_ALL, 0.40},
+    {KNOB_MOE, SCOPE_ALL, 0.30},
+    {KNOB_JITTER, SCOPE_ALL, 0.40},
+    {KNOB_UNHIDDEN, SCOPE_ALL, 0.60},
     {KNOB_OVERLAP, SCOPE_ALL, 0.03},
-    {KNOB_UNHIDDEN, SCOPE_STACK, 0.70},
+    {KNOB_INNER, SCOPE_ALL, 0.60},
+    {KNOB_PRODUCTS, SCOPE_CHIP, 0.12},
+    {KNOB_ATTENTION, SCOPE_CHIP, 0.20},
+    {KNOB_FABRIC, SCOPE_CHIP, 0.20},
+    {KNOB_FP8, SCOPE_CHIP, 0.10},
+    {KNOB_FP4, SCOPE_CHIP, 0.20},
+    {KNOB_LATENCY, SCOPE_CHIP, 0.30},
+    {KNOB_FABRIC_LATENCY, SCOPE_CHIP, 0.30},
+    {KNOB_STACK_PRODUCTS, SCOPE_STACK, 0.15},
+    {KNOB_STACK_ATTENTION, SCOPE_STACK, 0.25},
+    {KNOB_STACK_FABRIC, SCOPE_STACK, 0.25},
+    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.30},
+    {KNOB_LAUNCH, SCOPE_STACK, 0.80},
+    {KNOB_STEP, SCOPE_STACK, 0.60},
+    {KNOB_TENSOR, SCOPE_STACK, 0.30},
+    {KNOB_EXPERT, SCOPE_STACK, 0.40},
+    {KNOB_MOE, SCOPE_STACK, 0.30},
+    {KNOB_JITTER, SCOPE_STACK, 0.40},
+    {KNOB_UNHIDDEN, SCOPE_STACK, 0.50},
+    {KNOB_HOST_ADAM, SCOPE_STACK, 0.50},
+    {KNOB_INNER, SCOPE_STACK, 0.60},
     {KNOB_STACK_PRODUCTS, SCOPE_PAIR, 0.08},
     {KNOB_STACK_ATTENTION, SCOPE_PAIR, 0.15},
 };
@@ -94,6 +112,7 @@ static const char *const knob_constants[KNOB_COUNT][3] = {
     [KNOB_JITTER] = {"jitter_per_doubling"},
     [KNOB_OVERLAP] = {"overlap_slowdown"},
     [KNOB_UNHIDDEN] = {"unhidden"},
+    [KNOB_INNER] = {"matmul_half_k"},
 };
 
 /* The same on a machine already made. */
@@ -116,6 +135,7 @@ static void turn_knob(struct machine *m, enum knob k, double factor)
         [KNOB_JITTER] = &m->jitter_per_doubling,
         [KNOB_OVERLAP] = &m->overlap_slowdown,
         [KNOB_UNHIDDEN] = &m->unhidden,
+        [KNOB_INNER] = &m->matmul_half_k,
     };
     if (k == KNOB_PRODUCTS || k == KNOB_STACK_PRODUCTS) {
         for (int p = 0; p < PRECISION_KINDS; p++)
@@ -138,7 +158,7 @@ struct parameter {
     char chip[RATES_NAME], stack[RATES_NAME]; /* "*" where the scope is wider */
 };
 
-enum { MAX_PARAMETERS = 2000, MAX_OF_ROW = 28, LEAST_RUNS = 4 };
+enum { MAX_PARAMETERS = 2000, MAX_OF_ROW = 48, LEAST_RUNS = 4 };
 
 struct run {
     const struct evidence_row *row;
@@ -196,7 +216,7 @@ static bool uses(const struct evidence_row *r, enum knob k)
 static int parameter_of(struct fit *f, const struct turn *t, const struct evidence_row *r)
 {
     const char *chip = t->scope == SCOPE_CHIP || t->scope == SCOPE_PAIR ? r->hw.gpu : "*";
-    const char *stack = t->scope == SCOPE_STACK || t->scope == SCOPE_PAIR ? r->stack : "*";
+    const char *stack = t->scope >= SCOPE_STACK ? r->stack : "*";
     for (int i = 0; i < f->n_parameters; i++) {
         struct parameter *p = &f->parameters[i];
         if (p->turn == t && strcmp(p->chip, chip) == 0 && strcmp(p->stack, stack) == 0)
@@ -286,34 +306,17 @@ static void fit_release(struct fit *f)
 
 /* --- least squares --- */
 
-/* Mean over stacks of what a knob was turned by: what is expected of a stack nobody measured. */
-static double mean_of_stacks(const struct fit *f, const double *x, const struct turn *t)
-{
-    double sum = 0;
-    int n = 0;
-    for (int i = 0; i < f->n_parameters; i++)
-        if (f->parameters[i].turn == t) {
-            sum += x[i];
-            n++;
-        }
-    return n ? sum / n : 0;
-}
-
-/* Logarithm of predicted over measured with the constants that would be there if the pair, or the
- * stack, had not been measured. */
+/* Logarithm of predicted over measured with the constants that would be there if nothing narrower
+ * than the scope had been measured. */
 static double log_error_as(
-    const struct run *run, const struct fit *f, const double *x, enum basis basis)
+    const struct run *run, const struct fit *f, const double *x, enum scope narrowest)
 {
     struct machine m = run->machine;
     struct prediction p;
     for (int i = 0; i < run->n_parameters; i++) {
         const struct turn *t = f->parameters[run->parameter[i]].turn;
-        double by = x[run->parameter[i]];
-        if (t->scope == SCOPE_PAIR && basis != BASIS_CALIBRATED)
-            continue;
-        if (t->scope == SCOPE_STACK && basis == BASIS_PRIOR)
-            by = mean_of_stacks(f, x, t);
-        turn_knob(&m, t->knob, exp(by));
+        if (t->scope <= narrowest)
+            turn_knob(&m, t->knob, exp(x[run->parameter[i]]));
     }
     case_predict(&p, run->c, &m);
     double r = log(p.tokens_per_s / run->row->tokens_per_s);
@@ -340,14 +343,12 @@ static double soften(double r, double *slope)
 {
     double z = r / outlier_log, root = sqrt(1 + z * z);
     double soft = outlier_log * sqrt(2 * (root - 1));
-    if (fabs(z) < 1e-6) {
+    if (fabs(z) < 1e-4) {
         *slope = 1;
         return r;
     }
-    *slope = r / (soft * root);
-    if (r < 0)
-        *slope = -*slope;
-    return r < 0 ? -soft : soft;
+    *slope = fabs(r) / (soft * root);
+    return copysign(soft, r);
 }
 
 /* m residuals: one per run, then one per parameter. */
@@ -408,19 +409,22 @@ static const double OUTLIER_SQUARE = 0.25;
 
 static bool covers(const char *pattern, const char *word)
 {
-    return strcmp(pattern, "*") == 0 || strcmp(pattern, word) == 0;
+    size_t n = strlen(pattern);
+    if (n > 0 && pattern[n - 1] == '*')
+        return strncmp(pattern, word, n - 1) == 0;
+    return strcmp(pattern, word) == 0;
 }
 
 /* Over the runs of a chip and stack, "*" for all, each group of runs as one. */
 static struct tally tally_of(
-    const struct fit *f, const double *x, const char *chip, const char *stack, enum basis basis)
+    const struct fit *f, const double *x, const char *chip, const char *stack, enum scope narrowest)
 {
     struct tally t = {0};
     for (int i = 0; i < f->n_runs; i++) {
         const struct run *run = &f->runs[i];
         if (!covers(chip, run->row->hw.gpu) || !covers(stack, run->row->stack))
             continue;
-        double r = log_error_as(run, f, x, basis);
+        double r = log_error_as(run, f, x, narrowest);
         t.rows++;
         t.sum += fabs(r);
         t.groups += run->share;
@@ -433,7 +437,7 @@ static struct tally tally_of(
  * they are few, and a little wider than in the fit itself. */
 static double spread(struct tally t, double usual, double usual_groups)
 {
-    const double unseen = 1.15;
+    const double unseen = 1.12;
     return unseen * sqrt((t.squares + usual_groups * usual * usual) / (t.groups + usual_groups));
 }
 
@@ -463,59 +467,53 @@ static struct json *new_entry(const struct calibrate_input *in, const char *chip
     return en;
 }
 
-/* The host's optimizer is slow in one family of stacks and in no other. */
-static bool is_expected_of_all(const struct turn *t)
+/* What a constant is multiplied by where chip and stack are those of a parameter: its own factor
+ * and those of wider scopes. */
+static double log_factor_of(const struct fit *f, const double *x, const struct parameter *p)
 {
-    return t->scope == SCOPE_STACK && t->knob != KNOB_HOST_ADAM;
+    double sum = 0;
+    for (int k = 0; k < f->n_parameters; k++) {
+        const struct parameter *q = &f->parameters[k];
+        bool is_wider = q->turn->scope <= p->turn->scope && covers(q->chip, p->chip) &&
+                        covers(q->stack, p->stack);
+        if (q->turn->knob == p->turn->knob && is_wider)
+            sum += x[k];
+    }
+    return sum;
 }
 
-/* What is expected of a stack that nobody measured. */
-static void add_unknown_stack(
-    struct json *values, const struct fit *f, const double *x, const struct calibrate_input *in)
+/* Spread of the predictions of a scope; groups that lean on what is usual there when few. */
+static double spread_of(struct tally t, enum scope scope)
 {
-    for (size_t i = 0; i < BASE_COUNT(turns); i++)
-        for (int k = 0; is_expected_of_all(&turns[i]) && k < 3; k++) {
-            const char *name = knob_constants[turns[i].knob][k];
-            if (name)
-                json_add_num(values, name,
-                    four_digits(rates_number(in->base, "gpu", "*", "*", name) *
-                                exp(mean_of_stacks(f, x, &turns[i]))));
-        }
+    static const struct {
+        double usual, groups;
+    } lean[] = {{0.20, 4}, {0.20, 4}, {0.10, 3}, {0.06, 2}};
+    return four_digits(spread(t, lean[scope].usual, lean[scope].groups));
 }
 
-/* All fitted constants of one scope as an entry. Pair parameters stand on those of the stack. */
+/* All fitted constants of one chip and stack as an entry. */
 static struct json *entry_of(const struct fit *f, const double *x, const struct calibrate_input *in,
-    const char *chip, const char *stack)
+    const struct parameter *of)
 {
     struct json *values = json_obj();
-    bool is_pair = strcmp(chip, "*") != 0 && strcmp(stack, "*") != 0;
+    enum scope scope = of->turn->scope;
     for (int j = 0; j < f->n_parameters; j++) {
         const struct parameter *p = &f->parameters[j];
-        if (strcmp(p->chip, chip) != 0 || strcmp(p->stack, stack) != 0)
+        if (strcmp(p->chip, of->chip) != 0 || strcmp(p->stack, of->stack) != 0)
             continue;
-        double log_factor = x[j];
-        for (int k = 0; is_pair && k < f->n_parameters; k++)
-            if (f->parameters[k].turn->knob == p->turn->knob &&
-                strcmp(f->parameters[k].chip, "*") == 0 &&
-                strcmp(f->parameters[k].stack, stack) == 0)
-                log_factor += x[k];
+        double factor = exp(log_factor_of(f, x, p));
         for (int k = 0; k < 3 && knob_constants[p->turn->knob][k]; k++) {
             const char *name = knob_constants[p->turn->knob][k];
-            double base = rates_number(in->base, "gpu", chip, stack, name);
-            json_add_num(values, name, four_digits(base * exp(log_factor)));
+            double base = rates_number(in->base, "gpu", p->chip, p->stack, name);
+            json_add_num(values, name, four_digits(base * factor));
         }
     }
-    bool is_unknown = strcmp(chip, "*") == 0 && strcmp(stack, "*") == 0;
-    if (is_unknown)
-        add_unknown_stack(values, f, x, in);
-    enum basis basis = is_pair ? BASIS_CALIBRATED : is_unknown ? BASIS_PRIOR : BASIS_SIBLING;
-    struct tally t = tally_of(f, x, chip, stack, basis);
-    if (is_unknown || strcmp(stack, "*") != 0)
-        json_add_num(values, "time_log_sd",
-            four_digits(is_pair      ? spread(t, 0.06, 2)
-                        : is_unknown ? spread(t, 0.20, 4)
-                                     : spread(t, 0.10, 3)));
-    return new_entry(in, chip, stack, t, values);
+    /* a stack that nobody measured still runs on a known chip */
+    enum scope known = scope == SCOPE_ALL ? SCOPE_CHIP : scope;
+    struct tally t = tally_of(f, x, of->chip, of->stack, known);
+    if (scope != SCOPE_CHIP)
+        json_add_num(values, "time_log_sd", spread_of(t, scope));
+    return new_entry(in, of->chip, of->stack, t, values);
 }
 
 static bool has_entry(const struct json *list, const char *chip, const char *stack)
@@ -538,7 +536,7 @@ static struct json *document_of(
         for (int j = 0; j < f->n_parameters; j++) {
             const struct parameter *p = &f->parameters[j];
             if ((int)p->turn->scope == scope && !has_entry(list, p->chip, p->stack))
-                json_push(list, entry_of(f, x, in, p->chip, p->stack));
+                json_push(list, entry_of(f, x, in, p));
         }
     json_add(doc, "entries", list);
     return doc;
@@ -556,7 +554,7 @@ enum rc calibrate_fit(struct calibrate_result *out, const struct calibrate_input
         rc = err_set(e, RC_INVALID, "no row says how fast it ran: nothing to calibrate with");
     if (!rc) {
         solve(&f, x);
-        struct tally t = tally_of(&f, x, "*", "*", BASIS_CALIBRATED);
+        struct tally t = tally_of(&f, x, "*", "*", SCOPE_PAIR);
         out->document = document_of(&f, x, in);
         out->rows = t.rows;
         out->residual = t.sum / (double)t.rows;

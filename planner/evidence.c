@@ -454,6 +454,17 @@ static void read_kind(struct reader *r)
         refuse(r, SKIP_UNSUPPORTED);
 }
 
+/* NVIDIA's recipes interleave pipeline stages whether their tables say so or not. */
+static bool interleaves(const char *stack)
+{
+    return strncmp(stack, "megatron-nemo", 13) == 0 || strncmp(stack, "megatron-bridge", 15) == 0;
+}
+
+static int64_t usual_stages(int64_t layers_of_rank)
+{
+    return layers_of_rank < 1 ? 1 : layers_of_rank < 6 ? layers_of_rank : 6;
+}
+
 static void read_parallel(struct reader *r)
 {
     struct strategy *s = &r->out->strategy;
@@ -464,6 +475,8 @@ static void read_parallel(struct reader *r)
         .virtual_stages = whole(r, COL_vp, 1)};
     if (r->out->model.expert_params == 0)
         s->parallel.expert = 1;
+    if (!*cell(r, COL_vp) && interleaves(r->out->stack))
+        s->parallel.virtual_stages = usual_stages(r->out->model.layers / s->parallel.pipeline);
     double ways = (double)s->parallel.tensor * (double)s->parallel.pipeline;
     ways *= (double)s->parallel.context;
     int64_t split = ways <= max_whole ? (int64_t)ways : 0;
@@ -584,7 +597,8 @@ static void read_measured(struct reader *r)
     o->tokens_per_s = number(r, COL_tokens_per_s_per_gpu);
     double step = number(r, COL_step_time_s);
     double batch = number(r, COL_global_batch_seqs);
-    if (o->tokens_per_s <= 0 && step > 0) {
+    bool is_batch_known = batch > 0 || !(o->unstated & UNSTATED_BATCH);
+    if (o->tokens_per_s <= 0 && step > 0 && is_batch_known) {
         double tokens = batch > 0 ? batch * (double)s->seq : (double)strategy_tokens_per_step(s);
         o->tokens_per_s = tokens / step / (double)s->ranks;
     }

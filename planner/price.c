@@ -93,7 +93,7 @@ static void key_collective(struct price_key *k, const struct schedule *s, const 
         k->dim[0] = k->group == GROUP_TENSOR    ? p->tensor
                     : k->group == GROUP_CONTEXT ? p->context
                                                 : p->expert;
-        k->dim[1] = k->group == GROUP_TENSOR ? 1 : p->tensor;
+        k->dim[1] = k->group == GROUP_CONTEXT ? p->tensor : 1;
     }
     k->amount = op->bytes;
 }

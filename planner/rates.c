@@ -298,7 +298,8 @@ static const struct rates_entry *last_entry(const struct lookup *l)
 
 static enum basis basis_of(const struct rates_entry *en)
 {
-    if (!en || strcmp(en->stack, "*") == 0)
+    size_t n = en ? strlen(en->stack) : 0;
+    if (n == 0 || en->stack[n - 1] == '*')
         return BASIS_PRIOR;
     return strcmp(en->chip, "*") == 0 ? BASIS_SIBLING : BASIS_CALIBRATED;
 }

@@ -39,7 +39,8 @@ struct model split_model(const struct model *m, const struct strategy *s)
     out.kv_heads = at_least_one(m->kv_heads / p->tensor);
     out.ffn = ceil_div(m->ffn, p->tensor);
     out.vocab = ceil_div(m->vocab, p->tensor);
-    out.expert_params = m->expert_params / (p->tensor * p->expert);
+    /* experts are whole: their group takes in the tensor-parallel ranks */
+    out.expert_params = m->expert_params / p->expert;
     out.expert_ranks = p->expert;
     /* the first stage holds the embedding, the last one the head: one matrix each */
     if (p->pipeline > 1)
