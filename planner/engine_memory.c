@@ -183,7 +183,7 @@ static struct states make_states(const struct rank *r)
         optimizer += s->master_bytes;
     if (has_accumulator)
         grad += r->p->bf16_accumulator_bytes;
-    else if (is_mixed)
+    else if (is_mixed && !shards_parameters(s)) /* ZeRO-3 copies a group at a time, later */
         optimizer += r->p->step_grad_bytes;
     if (s->memory.offloads_parameters)
         param = 0;

@@ -7,7 +7,7 @@
  *
  * States: ZeRO (arXiv 1910.02054); Megatron-LM's theoretical_memory_usage.py (bf16 parameters, fp32
  * gradients, 12 bytes of optimizer); FSDP keeps fp32 shards and casts what it gathers; DeepSpeed
- * copies a rank's 16-bit gradients to fp32 before its step (stage_1_and_2.py, stage3.py), and its
+ * copies a rank's 16-bit gradients to fp32 before its step (stage_1_and_2.py), and its
  * BF16_Optimizer, which pipelines use, accumulates in fp32 beside them.
  * Gathered: FSDP2's flat buffer beside the parameters copied out of it, and its fp32 reduce input;
  * DeepSpeed's stage3_max_live_parameters of 1e9. Buckets: DeepSpeed's reduce_bucket_size of 5e8

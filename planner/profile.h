@@ -46,7 +46,7 @@ struct engine_profile {
     double fused_factor;        /* where elementwise work is fused */
     double bucket_bytes;        /* reduce and prefetch buffers, whole */
     double live_params;         /* gathered at once; 0: units are, one by one */
-    int step_grad_bytes;        /* fp32 copies of a rank's own gradients at the step */
+    int step_grad_bytes;        /* fp32 copies of a rank's gradients, below ZeRO-3 */
     int bf16_accumulator_bytes; /* beside gradients of 16 bits, in a pipeline that computes in bf16
                                  */
     int stage_outputs;          /* outputs of its stage that a pipeline keeps of a micro batch */

@@ -55,8 +55,9 @@ static void states_are_those_of_the_engines(void **state)
         /* FSDP: 4 of parameters, 4 of gradients and 8 of moments, all sharded */
         {ENGINE_FSDP1, STRATEGY_ZERO3, 8, 16.0 / 8},
         {ENGINE_FSDP2, STRATEGY_ZERO3, 128, 16.0 / 128},
-        /* DeepSpeed: ZeRO's 16 / N, 2 + 14 / N and 4 + 12 / N, and an fp32 copy of own gradients */
-        {ENGINE_DEEPSPEED, STRATEGY_ZERO3, 8, (16.0 + 4) / 8},
+        /* DeepSpeed: ZeRO's 16 / N, 2 + 14 / N and 4 + 12 / N; below ZeRO-3 an fp32 copy of a
+         * rank's gradients */
+        {ENGINE_DEEPSPEED, STRATEGY_ZERO3, 8, 16.0 / 8},
         {ENGINE_DEEPSPEED, STRATEGY_ZERO2, 8, 2 + (14.0 + 4) / 8},
         {ENGINE_MEGATRON_DEEPSPEED, STRATEGY_ZERO1, 8, 4 + (12.0 + 4) / 8},
     };
