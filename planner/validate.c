@@ -196,7 +196,7 @@ enum rc validate_folds(struct validated *out, const struct evidence *evidence,
             .base = base,
             .is_used = is_used,
             .source = "fold",
-            .date = "2026-11-30"};
+            .date = ""};
         rc = calibrate_fit(&fitted, &in, e);
         if (!rc)
             rc = validate_rows(all, evidence, fitted.rates, e);
