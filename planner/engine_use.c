@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 
-enum { MAX_MICRO_BATCH = 64, STACKS_SHOWN = 400 };
+enum { MAX_MICRO_BATCH = 64, MAX_TENSOR = 8, MAX_PIPELINE = 16, STACKS_SHOWN = 400 };
 
 #define KIND(k) (1u << STRATEGY_##k)
 
@@ -14,6 +14,7 @@ static const struct ability {
     bool offloads; /* the optimizer alone, to the host */
     bool splits;   /* tensor, pipeline, context, experts */
     const char *export;
+    bool searches_splits; /* tensor and pipeline, without which nobody uses it */
 } abilities[ENGINE_COUNT] = {
     [ENGINE_BERTH] = {KIND(DDP) | KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP),
         STRATEGY_ZERO3, true, false, NULL},
@@ -23,8 +24,8 @@ static const struct ability {
     [ENGINE_DEEPSPEED] = {KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3), STRATEGY_ZERO3, true, true,
         "deepspeed"},
     [ENGINE_ACCELERATE_ZERO3] = {KIND(ZERO3), STRATEGY_ZERO3, true, false, "accelerate"},
-    [ENGINE_MEGATRON] = {KIND(ZERO1), STRATEGY_ZERO1, true, true, NULL},
-    [ENGINE_MEGATRON_DEEPSPEED] = {KIND(ZERO1), STRATEGY_ZERO1, true, true, "deepspeed"},
+    [ENGINE_MEGATRON] = {KIND(ZERO1), STRATEGY_ZERO1, true, true, NULL, true},
+    [ENGINE_MEGATRON_DEEPSPEED] = {KIND(ZERO1), STRATEGY_ZERO1, true, true, "deepspeed", true},
     [ENGINE_DDP] = {KIND(DDP), STRATEGY_DDP, false, false, NULL},
 };
 
@@ -105,6 +106,11 @@ enum strategy_kind engine_default_kind(enum engine g)
     return abilities[g].usual;
 }
 
+bool engine_offloads(enum engine g)
+{
+    return abilities[g].offloads;
+}
+
 const char *engine_export(enum engine g)
 {
     return abilities[g].export;
@@ -137,9 +143,10 @@ struct maker {
 
 static void add_micro_batches(struct maker *k, struct strategy s)
 {
-    int64_t per_rank = job_step_sequences(k->job) / k->shape->ranks;
+    int64_t per_rank = job_step_sequences(k->job) / strategy_data_ranks(&s);
     for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= per_rank; mb++) {
-        if (per_rank % mb != 0 || mb > INT32_MAX / s.seq)
+        /* fewer micro steps than stages leave most of a pipeline idle */
+        if (per_rank % mb != 0 || mb > INT32_MAX / s.seq || per_rank / mb < s.parallel.pipeline)
             continue;
         s.micro_batch = mb;
         s.grad_accum = per_rank / mb;
@@ -150,12 +157,31 @@ static void add_micro_batches(struct maker *k, struct strategy s)
 
 static void add_savings(struct maker *k, struct strategy s)
 {
-    bool offloads = abilities[s.engine].offloads && k->shape->is_gpu;
+    /* nobody measured Megatron's, and figures of others do not carry over */
+    bool is_measured = !abilities[s.engine].searches_splits;
+    bool offloads = abilities[s.engine].offloads && is_measured && k->shape->is_gpu;
     for (int offload = 0; offload <= offloads; offload++) {
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
             s.offload = (enum offload)offload;
             s.recompute = (enum recompute)recompute;
             add_micro_batches(k, s);
+        }
+    }
+}
+
+/* Layers split over GPUs of a node, and over nodes. */
+static void add_splits(struct maker *k, struct strategy s)
+{
+    const struct model *m = &k->job->model;
+    for (int64_t tensor = 1; tensor <= MAX_TENSOR && tensor <= s.ranks_per_node; tensor *= 2) {
+        for (int64_t pipeline = 1; pipeline <= MAX_PIPELINE; pipeline *= 2) {
+            if (m->kv_heads % tensor != 0 || m->layers < pipeline ||
+                s.ranks % (tensor * pipeline) != 0)
+                continue;
+            s.parallel.tensor = tensor;
+            s.parallel.pipeline = pipeline;
+            s.shard_degree = s.ranks / (tensor * pipeline);
+            add_savings(k, s);
         }
     }
 }
@@ -176,7 +202,10 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.seq = j->seq;
         s.precision = (enum precision)p;
         s.shard_degree = degree;
-        add_savings(k, s);
+        if (abilities[s.engine].searches_splits)
+            add_splits(k, s);
+        else
+            add_savings(k, s);
     }
 }
 

@@ -192,11 +192,8 @@ enum rc validate_folds(struct validated *out, const struct evidence *evidence,
         struct calibrate_result fitted = {0};
         for (size_t i = 0; i < evidence->n_rows; i++)
             is_used[i] = fold_of(&evidence->rows[i], n) != fold;
-        struct calibrate_input in = {.evidence = evidence,
-            .base = base,
-            .is_used = is_used,
-            .source = "fold",
-            .date = ""};
+        struct calibrate_input in = {
+            .evidence = evidence, .base = base, .is_used = is_used, .source = "fold", .date = ""};
         rc = calibrate_fit(&fitted, &in, e);
         if (!rc)
             rc = validate_rows(all, evidence, fitted.rates, e);

@@ -65,9 +65,11 @@ static struct rates *true_rates(void)
 {
     static const char text[] =
         "{\"schema\": \"calibration/1\", \"entries\": ["
-        "{\"device\": \"gpu\", \"chip\": \"a100-80-sxm\", \"stack\": \"*\", \"source\": \"made up\","
+        "{\"device\": \"gpu\", \"chip\": \"a100-80-sxm\", \"stack\": \"*\", \"source\": \"made "
+        "up\","
         " \"date\": \"2026-01-01\", \"rows\": 1, \"values\": {\"matmul_of_measured\": 0.85}},"
-        "{\"device\": \"gpu\", \"chip\": \"*\", \"stack\": \"fsdp2-torchtitan\", \"source\": \"made "
+        "{\"device\": \"gpu\", \"chip\": \"*\", \"stack\": \"fsdp2-torchtitan\", \"source\": "
+        "\"made "
         "up\", \"date\": \"2026-01-01\", \"rows\": 1, \"values\": {\"stack_matmul\": 0.85,"
         " \"stack_attention\": 1.3, \"memory_efficiency\": 0.5}}]}";
     struct json *doc = NULL;
@@ -102,8 +104,8 @@ static double worst_error(const struct evidence *ev, const struct rates *rates, 
     double worst = 0;
     for (size_t i = 0; i < ev->n_rows; i++)
         if (i != but)
-            worst = fmax(
-                worst, fabs(predicted(&ev->rows[i], rates) / ev->rows[i].tokens_per_s - 1));
+            worst =
+                fmax(worst, fabs(predicted(&ev->rows[i], rates) / ev->rows[i].tokens_per_s - 1));
     return worst;
 }
 
@@ -228,8 +230,8 @@ static void built_in_constants_meet_the_published_runs(void **state)
     assert_int_equal(rates_builtin(&rates, &e), RC_OK);
     struct validated *v = base_calloc(ev.n_rows, sizeof *v);
     assert_int_equal(validate_rows(v, &ev, rates, &e), RC_OK);
-    struct score dense = score_rows(
-        v, ev.n_rows, MEASURED_THROUGHPUT, false, is_dense_and_calibrated, NULL);
+    struct score dense =
+        score_rows(v, ev.n_rows, MEASURED_THROUGHPUT, false, is_dense_and_calibrated, NULL);
     struct score split = score_rows(v, ev.n_rows, MEASURED_THROUGHPUT, false, is_split, NULL);
     struct fit_score fits = score_fit(v, ev.n_rows);
     assert_true(dense.groups >= 60 && dense.mean < 0.07 && dense.p90 < 0.14);

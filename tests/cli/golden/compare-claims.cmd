@@ -1,0 +1,1 @@
+"$berth" compare --claims --columns id,verdict
