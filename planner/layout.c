@@ -29,35 +29,36 @@ static int larger_first(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-static bool live_together(const struct buffer *a, const struct buffer *b)
-{
-    return a->first_op <= b->last_op && b->first_op <= a->last_op;
-}
+/* A buffer that has its place. */
+struct placed {
+    int64_t offset, end;
+    int32_t first_op, last_op;
+};
 
 /* Lowest gap among the buffers that are live at the same time as b; placed is sorted by offset. */
 static int64_t first_fit(
-    struct buffer *const *placed, size_t n, const struct buffer *b, int64_t base)
+    const struct placed *placed, size_t n, const struct buffer *b, int64_t base)
 {
     int64_t offset = base;
     for (size_t i = 0; i < n; i++) {
-        if (!live_together(placed[i], b))
+        const struct placed *p = &placed[i];
+        if (p->first_op > b->last_op || b->first_op > p->last_op)
             continue;
-        if (placed[i]->offset - offset >= b->bytes)
+        if (p->offset - offset >= b->bytes)
             break;
-        int64_t end = placed[i]->offset + placed[i]->bytes;
-        if (end > offset)
-            offset = end;
+        if (p->end > offset)
+            offset = p->end;
     }
     return offset;
 }
 
 /* Keep placed sorted. */
-static void insert_by_offset(struct buffer **placed, size_t n, struct buffer *b)
+static void insert_by_offset(struct placed *placed, size_t n, const struct buffer *b)
 {
     size_t i = n;
-    for (; i > 0 && placed[i - 1]->offset > b->offset; i--)
+    for (; i > 0 && placed[i - 1].offset > b->offset; i--)
         placed[i] = placed[i - 1];
-    placed[i] = b;
+    placed[i] = (struct placed){b->offset, b->offset + b->bytes, b->first_op, b->last_op};
 }
 
 /* Greedy by size: packs the periodic shapes here to within a few per cent of the live peak
@@ -65,7 +66,7 @@ static void insert_by_offset(struct buffer **placed, size_t n, struct buffer *b)
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
 {
     struct buffer **pending = base_alloc(sizeof(*pending) * (size_t)(s->n_buffers + 1));
-    struct buffer **placed = base_alloc(sizeof(*placed) * (size_t)(s->n_buffers + 1));
+    struct placed *placed = base_alloc(sizeof(*placed) * (size_t)(s->n_buffers + 1));
     size_t n = 0;
     for (int32_t i = 0; i < s->n_buffers; i++)
         if (s->buffers[i].section == section && s->buffers[i].memory == memory)

@@ -186,8 +186,27 @@ struct lookup {
     const struct rates *r;
     const char *device, *chip, *stack;
     struct machine *m;
+    bool *applies;       /* by entry, for many lookups; NULL: look each time */
     const char *missing; /* first constant that was needed and not there */
 };
+
+static bool entry_applies(const struct lookup *l, size_t i)
+{
+    const struct rates_entry *en = &l->r->entries[i];
+    if (l->applies)
+        return l->applies[i];
+    return matches(en->stack, l->stack) && matches(en->device, l->device) &&
+           matches(en->chip, l->chip);
+}
+
+/* Release with free(l->applies). */
+static void match_all(struct lookup *l)
+{
+    bool *applies = base_alloc((l->r->n + 1) * sizeof *applies);
+    for (size_t i = 0; i < l->r->n; i++)
+        applies[i] = entry_applies(l, i);
+    l->applies = applies;
+}
 
 /* Behind the last constant of the name. */
 static size_t end_of_name(const struct rates *r, const char *name)
@@ -209,8 +228,7 @@ static const struct json *find(struct lookup *l, const char *name)
     const struct rates_constant *all = l->r->constants;
     for (size_t i = end_of_name(l->r, name); i-- > 0 && strcmp(all[i].name, name) == 0;) {
         const struct rates_entry *en = &l->r->entries[all[i].entry];
-        if (!matches(en->device, l->device) || !matches(en->chip, l->chip) ||
-            !matches(en->stack, l->stack))
+        if (!entry_applies(l, all[i].entry))
             continue;
         if (l->m->n_constants < MACHINE_CONSTANTS)
             l->m->constant[l->m->n_constants++] = (struct machine_constant){name, en};
@@ -405,12 +423,14 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
         .chip = hw->is_gpu ? hw->gpu : hw->isa,
         .stack = out->stack,
         .m = out};
+    match_all(&l);
     fill_common(out, &l);
     if (hw->is_gpu)
         fill_gpu(out, &l);
     else
         fill_cpu(out, &l);
     out->host_adam_bytes_per_s = out->host_bytes_per_s / need(&l, "host_adam_bytes_per_param");
+    free(l.applies);
     if (l.missing)
         return err_set(e, RC_INVALID, "calibration has no positive '%s' for '%s' and stack '%s'",
             l.missing, l.chip, stack);

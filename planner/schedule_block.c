@@ -1,21 +1,15 @@
 /* The model's own operations: embedding, blocks, head; forward and backward. */
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "planner/schedule_builder.h"
 
 int32_t builder_act(struct builder *b, const char *what, int unit, int64_t columns)
 {
-    char name[32];
-    snprintf(name, sizeof(name), "%s.%d", what, unit);
-    return builder_buffer(b, name, PART_ACTIVATIONS, unit, b->tokens * columns * b->act_bytes);
+    return builder_unit_buffer(b, what, PART_ACTIVATIONS, unit, b->tokens * columns * b->act_bytes);
 }
 
 static int32_t fp32_act(struct builder *b, const char *what, int unit, int64_t columns)
 {
-    char name[32];
-    snprintf(name, sizeof(name), "%s.%d", what, unit);
-    return builder_buffer(b, name, PART_ACTIVATIONS, unit, b->tokens * columns * 4);
+    return builder_unit_buffer(b, what, PART_ACTIVATIONS, unit, b->tokens * columns * 4);
 }
 
 static bool is_layernorm(const struct builder *b)
@@ -277,9 +271,7 @@ static void fwd_attention_core(struct builder *b, int unit, struct block_acts *a
     op->flops = attention_flops(b);
     emit_context_exchange(b, unit);
     if (b->s->strategy.has_plain_attention) {
-        char name[32];
-        snprintf(name, sizeof(name), "scores.%d", unit);
-        a->scores = builder_buffer(b, name, PART_ACTIVATIONS, unit,
+        a->scores = builder_unit_buffer(b, "scores", PART_ACTIVATIONS, unit,
             b->tokens * context_tokens(b) * m->heads * SCORE_BYTES);
         emit_scores(b, unit, a->scores, 2);
     }

@@ -2,7 +2,7 @@
  * own operations are in schedule_block.c. */
 #include "planner/schedule.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +35,26 @@ int32_t builder_buffer(struct builder *b, const char *name, enum part part, int 
     buf->first_op = buf->last_op = -1;
     buf->offset = -1;
     return s->n_buffers++;
+}
+
+/* There are thousands of them: printf would take longer than all else. */
+int32_t builder_unit_buffer(
+    struct builder *b, const char *what, enum part part, int unit, int64_t bytes)
+{
+    char name[32], digits[12];
+    size_t n = 0, k = 0;
+    int of = unit;
+    assert(unit >= 0);
+    for (; what[n] && n < sizeof(name) - sizeof(digits) - 1; n++)
+        name[n] = what[n];
+    name[n++] = '.';
+    do {
+        digits[k++] = (char)('0' + unit % 10);
+    } while (unit /= 10);
+    while (k > 0)
+        name[n++] = digits[--k];
+    name[n] = '\0';
+    return builder_buffer(b, name, part, of, bytes);
 }
 
 struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit)
@@ -172,10 +192,9 @@ static int previous_use(const struct builder *b, const struct visit *visits, int
 static void emit_gather(struct builder *b, int unit)
 {
     const struct unit_layout *u = &b->s->unit[unit];
-    char name[32];
-    snprintf(name, sizeof(name), "gathered.%d", unit);
     int64_t copies = b->profile->gathered_copies;
-    int32_t full = builder_buffer(b, name, PART_GATHERED, unit, u->elems * b->param_bytes * copies);
+    int32_t full =
+        builder_unit_buffer(b, "gathered", PART_GATHERED, unit, u->elems * b->param_bytes * copies);
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
     op->group = GROUP_SHARD;
     op->dim[0] = u->elems;
@@ -209,10 +228,8 @@ static void begin_unit_grad(struct builder *b, int unit)
     }
     if (b->unit_grad[unit] >= 0)
         return;
-    char name[32];
-    snprintf(name, sizeof(name), "unit_grad.%d", unit);
-    b->unit_grad[unit] = builder_buffer(
-        b, name, PART_UNIT_GRADIENTS, unit, s->unit[unit].elems * written_grad_bytes(b));
+    b->unit_grad[unit] = builder_unit_buffer(
+        b, "unit_grad", PART_UNIT_GRADIENTS, unit, s->unit[unit].elems * written_grad_bytes(b));
     struct op *op = builder_op(b, OP_ZERO_GAPS, LANE_COMPUTE, unit);
     op_arg(b, op, ACCESS_WRITE, b->unit_grad[unit]);
 }
@@ -496,9 +513,7 @@ static void emit_boundary(struct builder *b)
 static int32_t state_buffer(
     struct builder *b, const char *what, enum part part, int unit, int64_t bytes)
 {
-    char name[32];
-    snprintf(name, sizeof(name), "%s.%d", what, unit);
-    return builder_buffer(b, name, part, unit, bytes);
+    return builder_unit_buffer(b, what, part, unit, bytes);
 }
 
 static int32_t optimizer_buffer(struct builder *b, const char *what, int unit, int64_t bytes)
@@ -562,9 +577,18 @@ static void finish(struct builder *b)
     }
 }
 
+/* Room for all operations, so that the list need not move while it grows. */
+static void reserve_operations(struct builder *b)
+{
+    enum { PER_UNIT = 64 }; /* in a micro step: more than any model has */
+    int64_t sections = b->s->strategy.grad_accum < 3 ? b->s->strategy.grad_accum : 3;
+    BASE_GROW(b->s->ops, b->ops_cap, (int32_t)(b->s->n_units * sections * PER_UNIT));
+}
+
 static void build_sections(struct builder *b)
 {
     int64_t accum = b->s->strategy.grad_accum;
+    reserve_operations(b);
     if (accum == 1) {
         emit_micro(b, SECTION_ONLY, 1);
     } else {

@@ -41,6 +41,9 @@ struct builder {
 
 int32_t builder_buffer(
     struct builder *b, const char *name, enum part part, int unit, int64_t bytes);
+/* The same, named WHAT.UNIT. */
+int32_t builder_unit_buffer(
+    struct builder *b, const char *what, enum part part, int unit, int64_t bytes);
 struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit);
 /* Append an argument: the whole buffer, or a piece. */
 void op_arg(struct builder *b, struct op *op, enum access access, int32_t buffer);

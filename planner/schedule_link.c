@@ -1,6 +1,7 @@
 /* Waits between lanes, from the addresses operations touch. */
 #include "planner/schedule.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,13 @@ struct span {
     int32_t first, end;
 };
 
+/* A buffer in the run of operations of one lane that is being linked. While no other lane comes in
+ * between, only its first touch can have to wait, and only its last one need be recorded. */
+struct touch {
+    int32_t run;         /* in which it was last touched */
+    int32_t read, write; /* last of each in the run, -1 */
+};
+
 struct linker {
     struct schedule *s;
     struct pieces pieces[MEMORY_COUNT];
@@ -33,6 +41,9 @@ struct linker {
     struct span *spans; /* by buffer, in the section */
     struct shared *shared;
     int32_t n_shared, shared_cap;
+    struct touch *touches; /* by buffer */
+    int32_t *touched;      /* buffers of the run */
+    int32_t run, n_touched;
     /* known[i][l]: when operation i is done, so is everything on lane l up to this list index */
     int32_t (*known)[LANE_COUNT];
 };
@@ -55,21 +66,31 @@ static void find_lanes(struct linker *k, const struct section *sec)
     }
 }
 
+static int32_t add_borders(struct linker *k, enum memory memory, enum lifetime lifetime, int32_t n)
+{
+    int64_t *border = k->pieces[memory].border;
+    for (int32_t i = 0; i < k->s->n_buffers; i++) {
+        const struct buffer *b = &k->s->buffers[i];
+        if (b->memory != memory || b->lifetime != lifetime || !k->lanes[i])
+            continue;
+        border[n++] = b->offset;
+        border[n++] = b->offset + b->bytes;
+    }
+    return n;
+}
+
+/* Persistent buffers lie first, and in the order of the list: they need no sorting. */
 static void cut(struct linker *k, enum memory memory)
 {
     struct pieces *p = &k->pieces[memory];
-    int32_t n = 0, unique = 0;
-    for (int32_t i = 0; i < k->s->n_buffers; i++) {
-        const struct buffer *b = &k->s->buffers[i];
-        if (b->memory != memory || !k->lanes[i])
-            continue;
-        p->border[n++] = b->offset;
-        p->border[n++] = b->offset + b->bytes;
-    }
-    qsort(p->border, (size_t)n, sizeof(*p->border), compare_int64);
-    for (int32_t i = 0; i < n; i++)
+    int32_t lasting = add_borders(k, memory, LIFETIME_RUN, 0);
+    int32_t n = add_borders(k, memory, LIFETIME_OP, lasting), unique = 0;
+    qsort(p->border + lasting, (size_t)(n - lasting), sizeof(*p->border), compare_int64);
+    for (int32_t i = 0; i < n; i++) {
+        assert(i == 0 || p->border[i] >= p->border[i - 1]);
         if (unique == 0 || p->border[i] != p->border[unique - 1])
             p->border[unique++] = p->border[i];
+    }
     p->n = unique > 0 ? unique - 1 : 0;
     memset(p->lanes, 0, sizeof(*p->lanes) * (size_t)p->n);
 }
@@ -144,27 +165,48 @@ static void need(int32_t *want, const int32_t *last)
 }
 
 /* want[l]: last operation of lane l that this one has to follow. */
-static void conflicts(const struct linker *k, const struct op *op, int32_t *want)
-{
-    for (int a = 0; a < op->n_args; a++) {
-        struct span at = k->spans[op->arg[a].buffer];
-        for (int32_t j = at.first; j < at.end; j++) {
-            need(want, k->shared[j].writer);
-            if (op->arg[a].access & ACCESS_WRITE)
-                need(want, k->shared[j].reader);
-        }
-    }
-}
-
-static void record(struct linker *k, int32_t i)
+static void conflicts(struct linker *k, int32_t i, int32_t *want)
 {
     const struct op *op = &k->s->ops[i];
     for (int a = 0; a < op->n_args; a++) {
-        struct span at = k->spans[op->arg[a].buffer];
+        int32_t buffer = op->arg[a].buffer;
+        struct span at = k->spans[buffer];
+        struct touch *t = &k->touches[buffer];
         bool is_write = op->arg[a].access & ACCESS_WRITE;
-        for (int32_t j = at.first; j < at.end; j++)
-            (is_write ? k->shared[j].writer : k->shared[j].reader)[op->lane] = i;
+        if (at.first == at.end)
+            continue;
+        bool is_new = t->run != k->run;
+        if (is_new) {
+            *t = (struct touch){.run = k->run, .read = -1, .write = -1};
+            k->touched[k->n_touched++] = buffer;
+        }
+        for (int32_t j = at.first; is_new && j < at.end; j++)
+            need(want, k->shared[j].writer);
+        for (int32_t j = at.first; is_write && t->write < 0 && j < at.end; j++)
+            need(want, k->shared[j].reader);
+        *(is_write ? &t->write : &t->read) = i;
     }
+}
+
+static void record_one(int32_t *last, int32_t i)
+{
+    if (i > *last)
+        *last = i;
+}
+
+/* Pieces may belong to several buffers: the last touch counts. */
+static void record_run(struct linker *k, int lane)
+{
+    for (int32_t n = 0; n < k->n_touched; n++) {
+        struct span at = k->spans[k->touched[n]];
+        const struct touch *t = &k->touches[k->touched[n]];
+        for (int32_t j = at.first; j < at.end; j++) {
+            record_one(&k->shared[j].reader[lane], t->read);
+            record_one(&k->shared[j].writer[lane], t->write);
+        }
+    }
+    k->n_touched = 0;
+    k->run++;
 }
 
 static void merge(int32_t *into, const int32_t *from)
@@ -183,7 +225,7 @@ static void link_op(struct linker *k, int32_t i, const int32_t *previous_on_lane
     memset(known, 0xff, sizeof(k->known[i]));
     if (previous_on_lane[op->lane] >= 0)
         merge(known, k->known[previous_on_lane[op->lane]]);
-    conflicts(k, op, want);
+    conflicts(k, i, want);
     /* latest first: it may imply the earlier ones */
     for (;;) {
         int best = -1;
@@ -196,17 +238,29 @@ static void link_op(struct linker *k, int32_t i, const int32_t *previous_on_lane
         merge(known, k->known[want[best]]);
     }
     known[op->lane] = i;
-    record(k, i);
+}
+
+static bool has_one_lane(const struct schedule *s, const struct section *sec)
+{
+    for (int32_t i = sec->first_op; i < sec->first_op + sec->n_ops; i++)
+        if (s->ops[i].lane != s->ops[sec->first_op].lane)
+            return false;
+    return true;
 }
 
 static void link_section(struct linker *k, const struct section *sec)
 {
-    int32_t previous[LANE_COUNT];
+    int32_t previous[LANE_COUNT], end = sec->first_op + sec->n_ops;
+    if (has_one_lane(k->s, sec))
+        return;
     memset(previous, 0xff, sizeof(previous));
     find_shared(k, sec);
-    for (int32_t i = sec->first_op; i < sec->first_op + sec->n_ops; i++) {
+    for (int32_t i = sec->first_op; i < end; i++) {
+        int lane = k->s->ops[i].lane;
         link_op(k, i, previous);
-        previous[k->s->ops[i].lane] = i;
+        previous[lane] = i;
+        if (i + 1 == end || k->s->ops[i + 1].lane != lane)
+            record_run(k, lane);
     }
 }
 
@@ -217,6 +271,9 @@ void schedule_link(struct schedule *s)
     k.known = base_alloc(sizeof(*k.known) * (size_t)(s->n_ops + 1));
     k.lanes = base_alloc(sizeof(*k.lanes) * buffers);
     k.spans = base_alloc(sizeof(*k.spans) * buffers);
+    k.touches = base_calloc(buffers, sizeof(*k.touches));
+    k.touched = base_alloc(sizeof(*k.touched) * buffers);
+    k.run = 1;
     for (int m = 0; m < MEMORY_COUNT; m++) {
         k.pieces[m].border = base_alloc(sizeof(*k.pieces[m].border) * 2 * buffers);
         k.pieces[m].lanes = base_alloc(sizeof(*k.pieces[m].lanes) * 2 * buffers);
@@ -230,5 +287,7 @@ void schedule_link(struct schedule *s)
     free(k.known);
     free(k.lanes);
     free(k.spans);
+    free(k.touches);
+    free(k.touched);
     free(k.shared);
 }

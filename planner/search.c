@@ -260,7 +260,6 @@ static void finder_release(struct finder *f)
     for (size_t i = 0; i < f->n_groups; i++)
         free(f->groups[i].offers);
     for (size_t i = 0; i < f->n_tracks; i++) {
-        bounds_clear(&f->tracks[i]);
         free(f->tracks[i].cells);
         free(f->tracks[i].problem);
     }

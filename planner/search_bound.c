@@ -7,6 +7,29 @@
 #include "planner/price.h"
 #include "planner/search_cells.h"
 
+/* Work of a micro step on the compute lane depends on these alone. */
+struct work_class {
+    enum precision precision;
+    enum recompute recompute;
+    int loss_chunks;
+    int64_t micro_batch;
+};
+
+/* Seconds of collectives depend on these alone. */
+struct traffic_class {
+    enum strategy_kind kind;
+    enum precision precision;
+    int64_t shard_degree;
+    bool reshards;
+};
+/* Seconds of all collectives in a micro step, more in the last one, in the boundary; what of it no
+ * strategy can hide; norms and updates of the boundary. */
+struct traffic {
+    double micro_s, last_s, boundary_s;
+    double micro_exposed_s, last_exposed_s, boundary_exposed_s;
+    double norm_s, update_s;
+};
+
 /* A micro step of a single rank: its compute lane is that of any strategy, which can only add to
  * it. */
 struct work_item {
@@ -309,29 +332,6 @@ static struct traffic price_traffic(const struct traffic_kind *k, const struct m
     return t;
 }
 
-void bounds_price(const struct bounds *b, struct track *t)
-{
-    const struct works *w = b->works;
-    double *price = base_alloc(((size_t)w->prices.n + 1) * sizeof *price);
-    prices_fill(price, &w->prices, &t->machine);
-    t->compute_s = base_calloc(w->n + 1, sizeof *t->compute_s);
-    t->traffic = base_calloc(b->n_traffics + 1, sizeof *t->traffic);
-    for (size_t i = 0; i < w->n; i++)
-        for (size_t k = 0; k < w->items[i].n_terms; k++)
-            t->compute_s[i] += price[w->items[i].terms[k].price] * w->items[i].terms[k].times;
-    for (size_t i = 0; i < b->n_traffics; i++)
-        t->traffic[i] = price_traffic(&b->traffics[i], &t->machine);
-    free(price);
-}
-
-void bounds_clear(struct track *t)
-{
-    free(t->compute_s);
-    free(t->traffic);
-    t->compute_s = NULL;
-    t->traffic = NULL;
-}
-
 /* Seconds of a section with so much computing and so many collectives, of which some cannot be
  * hidden: neither those that nothing runs beside, nor those that all computing cannot cover. While
  * a collective runs computing is slower, and a share of what is hidden costs its time all the same,
@@ -355,14 +355,36 @@ static double boundary_s(const struct bounds *b, const struct machine *mc, const
     return t->norm_s + fmax(gathers, machine_host_adam_s(mc, own) + exposed);
 }
 
-double bounds_step_s(const struct bounds *b, const struct track *on, size_t i)
+/* What the strategies of a space take on a machine, by class. */
+struct priced {
+    double *compute_s;       /* by work class */
+    struct traffic *traffic; /* by traffic class */
+};
+
+static struct priced price_classes(const struct bounds *b, const struct machine *mc)
 {
-    const struct machine *mc = &on->machine;
+    const struct works *w = b->works;
+    double *price = base_alloc(((size_t)w->prices.n + 1) * sizeof *price);
+    struct priced out = {base_calloc(w->n + 1, sizeof *out.compute_s),
+        base_calloc(b->n_traffics + 1, sizeof *out.traffic)};
+    prices_fill(price, &w->prices, mc);
+    for (size_t i = 0; i < w->n; i++)
+        for (size_t k = 0; k < w->items[i].n_terms; k++)
+            out.compute_s[i] += price[w->items[i].terms[k].price] * w->items[i].terms[k].times;
+    for (size_t i = 0; i < b->n_traffics; i++)
+        out.traffic[i] = price_traffic(&b->traffics[i], mc);
+    free(price);
+    return out;
+}
+
+static double step_s(
+    const struct bounds *b, const struct machine *mc, const struct priced *priced, size_t i)
+{
     const struct strategy *s = &b->space->items[i];
-    const struct traffic *t = &on->traffic[b->places[i].traffic];
+    const struct traffic *t = &priced->traffic[b->places[i].traffic];
     if (!machine_computes(mc, s->precision))
         return INFINITY;
-    double compute = on->compute_s[b->places[i].work];
+    double compute = priced->compute_s[b->places[i].work];
     double micro = section_s(mc, compute, t->micro_s, t->micro_exposed_s);
     double last =
         section_s(mc, compute, t->micro_s + t->last_s, t->micro_exposed_s + t->last_exposed_s);
@@ -370,6 +392,15 @@ double bounds_step_s(const struct bounds *b, const struct track *on, size_t i)
         (double)(s->grad_accum - 1) * micro + last + boundary_s(b, mc, t, s) + mc->step_overhead_s;
     step *= 1 + mc->jitter_per_doubling * b->doublings;
     return step * (1 - 1e-9);
+}
+
+void bounds_step_s(const struct bounds *b, const struct track *t, double *seconds)
+{
+    struct priced priced = price_classes(b, &t->machine);
+    for (size_t i = 0; i < b->space->n; i++)
+        seconds[i] = step_s(b, &t->machine, &priced, i);
+    free(priced.compute_s);
+    free(priced.traffic);
 }
 
 struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i)

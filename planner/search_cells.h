@@ -15,6 +15,12 @@ struct group {
     size_t first_cell, n_cells;
 };
 
+/* No strategy that may fit does better on a track, in any of these; INFINITY when none may. */
+struct least {
+    double step_s;
+    struct save_s save;
+};
+
 /* What decides seconds: hardware without what only limits the host's memory, times a number of
  * nodes. Cells of a track differ in nothing but that limit. */
 struct track {
@@ -23,9 +29,9 @@ struct track {
     const struct offer *offer; /* any of its cells: run seconds do not depend on its price */
     size_t *cells;             /* what is raced */
     size_t n_cells, cap;
-    double *compute_s;       /* by work class */
-    struct traffic *traffic; /* by traffic class */
-    bool is_in;              /* the strategy at hand may still win on some cell */
+    double *run_s; /* by strategy: at least; while it is raced */
+    struct least least;
+    bool is_in; /* the strategy at hand may still win on some cell */
 };
 
 /* The estimate of a strategy on a track. */
@@ -45,29 +51,6 @@ struct cell {
     bool is_in;      /* the strategy at hand may still win */
     double best_run_s;
     struct finding *best; /* NULL: none yet */
-};
-
-/* Work of a micro step on the compute lane depends on these alone. */
-struct work_class {
-    enum precision precision;
-    enum recompute recompute;
-    int loss_chunks;
-    int64_t micro_batch;
-};
-
-/* Seconds of collectives depend on these alone. */
-struct traffic_class {
-    enum strategy_kind kind;
-    enum precision precision;
-    int64_t shard_degree;
-    bool reshards;
-};
-/* Seconds of all collectives in a micro step, more in the last one, in the boundary; what of it no
- * strategy can hide; norms and updates of the boundary. */
-struct traffic {
-    double micro_s, last_s, boundary_s;
-    double micro_exposed_s, last_exposed_s, boundary_exposed_s;
-    double norm_s, update_s;
 };
 
 struct ranking;
@@ -117,11 +100,8 @@ struct bounds;
 enum rc bounds_new(struct bounds **out, struct works *works, const struct space *space, bool is_gpu,
     struct err *e);
 void bounds_free(struct bounds *b);
-/* Fill the track's tables; release with bounds_clear. */
-void bounds_price(const struct bounds *b, struct track *t);
-void bounds_clear(struct track *t);
-/* At most the seconds of a step of the i-th strategy on the track. */
-double bounds_step_s(const struct bounds *b, const struct track *t, size_t i);
+/* At most the seconds of a step of each strategy on the track; seconds: room for all. */
+void bounds_step_s(const struct bounds *b, const struct track *t, double *seconds);
 /* Seconds of its saves. */
 struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i);
 /* At most the live bytes of the i-th strategy. */
@@ -137,14 +117,11 @@ void ranking_free(struct ranking *r);
 void ranking_add(struct ranking *r, const struct cell *c);
 /* Take what was added into account for ranking_can_matter. */
 void ranking_update(struct ranking *r);
-/* No strategy does better on a cell, in any of these. */
-struct least {
-    double step_s;
-    struct save_s save;
-};
 /* Can a cell with these bounds still be a plan, a point of the front, or the nearest
  * miss of its group? */
 bool ranking_can_matter(const struct ranking *r, const struct cell *c, const struct least *least);
+/* The best that it can come to by the objective; smaller is better. */
+double ranking_promise(const struct ranking *r, const struct cell *c, const struct least *least);
 /* Write plans and Pareto front. */
 enum rc ranking_finish(struct ranking *r, struct err *e);
 /* Say so when all of a group breaks the budget or the deadline. */

@@ -15,6 +15,7 @@ struct race {
     struct bounds *bounds;
     struct track **tracks;
     size_t n_tracks;
+    double promise; /* the best that any of its cells can come to */
 };
 
 /* A strategy is out of the race on a cell when it cannot beat, nor by its place tie with, the best
@@ -83,32 +84,40 @@ static bool tries_everything(const struct finder *f)
     return f->in->tries_everything || !has_bounds(f);
 }
 
-/* At most the seconds of the run: short ones are mostly the last checkpoint. */
-static double least_run_s(const struct race *r, const struct track *t, size_t i)
+static bool may_fit_device(const struct race *r, const struct track *t, size_t i)
 {
-    if (!r->bounds)
-        return 0;
-    struct save_s save = bounds_save_s(r->bounds, t, i);
-    return bill_run_s(
-        r->f->in->job, t->offer, bounds_step_s(r->bounds, t, i), save.stall, save.write);
+    return tries_everything(r->f) || bounds_live_bytes(r->bounds, i) <= capacity(t);
 }
 
-/* Drop the cells where the bound or the memory rules the strategy out; how many are left. */
+/* Drop the cells of a track where the bound or the memory rules the strategy out; how many are
+ * left. */
+static size_t drop_cells_by_bound(struct race *r, struct track *t, size_t i)
+{
+    double run_s = t->run_s ? t->run_s[i] : 0;
+    size_t in = 0;
+    for (size_t n = 0; n < t->n_cells; n++) {
+        struct cell *c = &r->f->cells[t->cells[n]];
+        c->is_in = tries_everything(r->f) || can_win(c, run_s, i);
+        in += c->is_in;
+    }
+    return in;
+}
+
 static size_t drop_by_bound(struct race *r, size_t i)
 {
+    struct searched *said = &r->f->out->searched;
     size_t left = 0;
     for (size_t k = 0; k < r->n_tracks; k++) {
         struct track *t = r->tracks[k];
-        double run_s = least_run_s(r, t, i);
-        bool computes = machine_computes(&t->machine, r->space.items[i].precision);
         size_t in = 0;
-        for (size_t n = 0; n < t->n_cells; n++) {
-            struct cell *c = &r->f->cells[t->cells[n]];
-            c->is_in = computes && (tries_everything(r->f) || can_win(c, run_s, i));
-            in += c->is_in;
+        if (!may_fit_device(r, t, i)) {
+            said->pruned_by_memory += (int64_t)t->n_cells;
+        } else {
+            if (machine_computes(&t->machine, r->space.items[i].precision))
+                in = drop_cells_by_bound(r, t, i);
+            said->pruned_by_bound += (int64_t)(t->n_cells - in);
         }
         t->is_in = in > 0;
-        r->f->out->searched.pruned_by_bound += (int64_t)(t->n_cells - in);
         left += in;
     }
     return left;
@@ -174,9 +183,10 @@ static int by_bound(const void *pa, const void *pb)
 /* Strategies by their bound on the first track: the winner comes early and ends the race. */
 static enum rc run_in_order(struct race *r, struct err *e)
 {
+    const double *first = r->tracks[0]->run_s;
     struct ordered *order = base_alloc((r->space.n + 1) * sizeof *order);
     for (size_t i = 0; i < r->space.n; i++)
-        order[i] = (struct ordered){least_run_s(r, r->tracks[0], i), i};
+        order[i] = (struct ordered){first ? first[i] : 0, i};
     qsort(order, r->space.n, sizeof *order, by_bound);
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < r->space.n; i++) {
@@ -189,31 +199,60 @@ static enum rc run_in_order(struct race *r, struct err *e)
     return rc;
 }
 
-/* At most the seconds of a step and of a save with any strategies that may fit; INFINITY when none
- * may. */
-static struct least least_of_track(const struct race *r, const struct track *t)
+/* --- what each can do at most --- */
+
+static bool saves_alike(const struct strategy *a, const struct strategy *b)
 {
-    struct least l = {INFINITY, {INFINITY, INFINITY}};
+    return a->kind == b->kind && a->offload == b->offload && a->shard_degree == b->shard_degree;
+}
+
+/* Bounds of every strategy and of all that may fit. Short runs are mostly the last checkpoint. */
+static void price_track(struct race *r, struct track *t)
+{
+    const struct strategy *items = r->space.items;
+    struct save_s save = {0, 0};
+    t->run_s = base_alloc((r->space.n + 1) * sizeof *t->run_s);
+    t->least = (struct least){INFINITY, {INFINITY, INFINITY}};
+    bounds_step_s(r->bounds, t, t->run_s);
     for (size_t i = 0; i < r->space.n; i++) {
+        double step_s = t->run_s[i];
+        if (i == 0 || !saves_alike(&items[i], &items[i - 1]))
+            save = bounds_save_s(r->bounds, t, i);
         if (bounds_live_bytes(r->bounds, i) > capacity(t))
             continue;
-        struct save_s save = bounds_save_s(r->bounds, t, i);
-        l.step_s = fmin(l.step_s, bounds_step_s(r->bounds, t, i));
-        l.save.write = fmin(l.save.write, save.write);
-        l.save.stall = fmin(l.save.stall, save.stall);
+        t->run_s[i] = bill_run_s(r->f->in->job, t->offer, step_s, save.stall, save.write);
+        t->least.step_s = step_s < t->least.step_s ? step_s : t->least.step_s;
+        t->least.save.write = fmin(t->least.save.write, save.write);
+        t->least.save.stall = fmin(t->least.save.stall, save.stall);
     }
-    return l;
+}
+
+static void clear_track(struct track *t)
+{
+    free(t->run_s);
+    t->run_s = NULL;
+}
+
+static void price_race(struct race *r)
+{
+    r->promise = INFINITY;
+    for (size_t k = 0; k < r->n_tracks; k++) {
+        struct track *t = r->tracks[k];
+        price_track(r, t);
+        for (size_t n = 0; isfinite(t->least.step_s) && n < t->n_cells; n++)
+            r->promise = fmin(
+                r->promise, ranking_promise(r->f->ranking, &r->f->cells[t->cells[n]], &t->least));
+    }
 }
 
 /* Leave out the cells that no list can come to hold, whatever their best strategy. */
 static void drop_cells_of(struct race *r, struct track *t)
 {
-    struct least least = least_of_track(r, t);
-    bool may_drop = !tries_everything(r->f) && isfinite(least.step_s);
+    bool may_drop = !tries_everything(r->f) && isfinite(t->least.step_s);
     size_t kept = 0;
     for (size_t k = 0; k < t->n_cells; k++) {
         struct cell *c = &r->f->cells[t->cells[k]];
-        c->is_dropped = may_drop && !ranking_can_matter(r->f->ranking, c, &least);
+        c->is_dropped = may_drop && !ranking_can_matter(r->f->ranking, c, &t->least);
         if (!c->is_dropped)
             t->cells[kept++] = t->cells[k];
     }
@@ -225,12 +264,11 @@ static void drop_cells(struct race *r)
 {
     size_t kept = 0;
     for (size_t k = 0; k < r->n_tracks; k++) {
-        bounds_price(r->bounds, r->tracks[k]);
         drop_cells_of(r, r->tracks[k]);
         if (r->tracks[k]->n_cells > 0)
             r->tracks[kept++] = r->tracks[k];
         else
-            bounds_clear(r->tracks[k]);
+            clear_track(r->tracks[k]);
     }
     r->n_tracks = kept;
 }
@@ -239,32 +277,43 @@ static void end_race(struct race *r)
 {
     for (size_t k = 0; k < r->n_tracks; k++) {
         struct track *t = r->tracks[k];
-        bounds_clear(t);
+        clear_track(t);
         for (size_t n = 0; n < t->n_cells; n++)
             ranking_add(r->f->ranking, &r->f->cells[t->cells[n]]);
     }
     ranking_update(r->f->ranking);
 }
 
-static enum rc run_race(struct race *r, struct err *e)
+/* The space and the bounds; close_race follows in any case. */
+static enum rc open_race(struct race *r, struct err *e)
 {
     struct finder *f = r->f;
     space_make(&r->space, f->in->job, &r->shape);
     r->checkpoint_bytes = estimate_checkpoint_bytes(&f->in->job->model);
     for (size_t k = 0; k < r->n_tracks; k++)
         f->out->searched.space += (int64_t)(r->space.n * r->tracks[k]->n_cells);
+    return has_bounds(f) ? bounds_new(&r->bounds, f->works, &r->space, r->shape.is_gpu, e) : RC_OK;
+}
+
+static enum rc run_race(struct race *r, struct err *e)
+{
     enum rc rc = RC_OK;
-    if (has_bounds(f))
-        rc = bounds_new(&r->bounds, f->works, &r->space, r->shape.is_gpu, e);
     if (r->bounds)
         drop_cells(r);
-    if (!rc && r->n_tracks > 0)
+    if (r->n_tracks > 0)
         rc = run_in_order(r, e);
     if (!rc)
         end_race(r);
+    return rc;
+}
+
+static void close_race(struct race *r)
+{
+    for (size_t k = 0; k < r->n_tracks; k++)
+        clear_track(r->tracks[k]);
     bounds_free(r->bounds);
     space_release(&r->space);
-    return rc;
+    free(r->tracks);
 }
 
 static bool same_shape(const struct shape_of_ranks *a, const struct shape_of_ranks *b)
@@ -294,19 +343,41 @@ static void join_race(struct races *all, struct finder *f, struct track *t)
     all->items[i].tracks[all->items[i].n_tracks++] = t;
 }
 
+static int by_promise(const void *pa, const void *pb)
+{
+    const struct race *a = pa, *b = pb;
+    if (a->promise < b->promise || a->promise > b->promise)
+        return a->promise < b->promise ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+/* The most promising first: what is found there rules out cells of the others. */
+static enum rc run_races(struct races *all, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < all->n; i++)
+        rc = open_race(&all->items[i], e);
+    for (size_t i = 0; !rc && i < all->n; i++)
+        if (all->items[i].bounds)
+            price_race(&all->items[i]);
+    if (!rc && all->n > 0)
+        qsort(all->items, all->n, sizeof *all->items, by_promise);
+    for (size_t i = 0; !rc && i < all->n; i++)
+        rc = run_race(&all->items[i], e);
+    return rc;
+}
+
 enum rc race_all(struct finder *f, struct err *e)
 {
     struct races all = {0};
-    enum rc rc = RC_OK;
     for (size_t i = 0; i < f->n_cells; i++) {
         struct track *t = &f->tracks[f->cells[i].track];
         if (t->cells[0] == i)
             join_race(&all, f, t);
     }
-    for (size_t i = 0; !rc && i < all.n; i++)
-        rc = run_race(&all.items[i], e);
+    enum rc rc = run_races(&all, e);
     for (size_t i = 0; i < all.n; i++)
-        free(all.items[i].tracks);
+        close_race(&all.items[i]);
     free(all.items);
     return rc;
 }

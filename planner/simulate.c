@@ -95,8 +95,8 @@ static bool advance(struct sim *x)
 {
     double dt = INFINITY;
     for (int k = 0; k < x->n_lanes; k++)
-        if (x->lane[k].is_running)
-            dt = fmin(dt, x->lane[k].left_s * x->lane[k].slow);
+        if (x->lane[k].is_running && x->lane[k].left_s * x->lane[k].slow < dt)
+            dt = x->lane[k].left_s * x->lane[k].slow;
     if (!isfinite(dt))
         return false;
     account(x, dt);
