@@ -120,8 +120,6 @@ void ranking_update(struct ranking *r);
 /* Can a cell with these bounds still be a plan, a point of the front, or the nearest
  * miss of its group? */
 bool ranking_can_matter(const struct ranking *r, const struct cell *c, const struct least *least);
-/* The best that it can come to by the objective; smaller is better. */
-double ranking_promise(const struct ranking *r, const struct cell *c, const struct least *least);
 /* Write plans and Pareto front. */
 enum rc ranking_finish(struct ranking *r, struct err *e);
 /* Say so when all of a group breaks the budget or the deadline. */

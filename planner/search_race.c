@@ -15,7 +15,6 @@ struct race {
     struct bounds *bounds;
     struct track **tracks;
     size_t n_tracks;
-    double promise; /* the best that any of its cells can come to */
 };
 
 /* A strategy is out of the race on a cell when it cannot beat, nor by its place tie with, the best
@@ -199,8 +198,6 @@ static enum rc run_in_order(struct race *r, struct err *e)
     return rc;
 }
 
-/* --- what each can do at most --- */
-
 static bool saves_alike(const struct strategy *a, const struct strategy *b)
 {
     return a->kind == b->kind && a->offload == b->offload && a->shard_degree == b->shard_degree;
@@ -233,18 +230,6 @@ static void clear_track(struct track *t)
     t->run_s = NULL;
 }
 
-static void price_race(struct race *r)
-{
-    r->promise = INFINITY;
-    for (size_t k = 0; k < r->n_tracks; k++) {
-        struct track *t = r->tracks[k];
-        price_track(r, t);
-        for (size_t n = 0; isfinite(t->least.step_s) && n < t->n_cells; n++)
-            r->promise = fmin(
-                r->promise, ranking_promise(r->f->ranking, &r->f->cells[t->cells[n]], &t->least));
-    }
-}
-
 /* Leave out the cells that no list can come to hold, whatever their best strategy. */
 static void drop_cells_of(struct race *r, struct track *t)
 {
@@ -264,6 +249,7 @@ static void drop_cells(struct race *r)
 {
     size_t kept = 0;
     for (size_t k = 0; k < r->n_tracks; k++) {
+        price_track(r, r->tracks[k]);
         drop_cells_of(r, r->tracks[k]);
         if (r->tracks[k]->n_cells > 0)
             r->tracks[kept++] = r->tracks[k];
@@ -284,36 +270,27 @@ static void end_race(struct race *r)
     ranking_update(r->f->ranking);
 }
 
-/* The space and the bounds; close_race follows in any case. */
-static enum rc open_race(struct race *r, struct err *e)
+static enum rc run_race(struct race *r, struct err *e)
 {
     struct finder *f = r->f;
+    enum rc rc = RC_OK;
     space_make(&r->space, f->in->job, &r->shape);
     r->checkpoint_bytes = estimate_checkpoint_bytes(&f->in->job->model);
     for (size_t k = 0; k < r->n_tracks; k++)
         f->out->searched.space += (int64_t)(r->space.n * r->tracks[k]->n_cells);
-    return has_bounds(f) ? bounds_new(&r->bounds, f->works, &r->space, r->shape.is_gpu, e) : RC_OK;
-}
-
-static enum rc run_race(struct race *r, struct err *e)
-{
-    enum rc rc = RC_OK;
+    if (has_bounds(f))
+        rc = bounds_new(&r->bounds, f->works, &r->space, r->shape.is_gpu, e);
     if (r->bounds)
         drop_cells(r);
-    if (r->n_tracks > 0)
+    if (!rc && r->n_tracks > 0)
         rc = run_in_order(r, e);
     if (!rc)
         end_race(r);
-    return rc;
-}
-
-static void close_race(struct race *r)
-{
     for (size_t k = 0; k < r->n_tracks; k++)
         clear_track(r->tracks[k]);
     bounds_free(r->bounds);
     space_release(&r->space);
-    free(r->tracks);
+    return rc;
 }
 
 static bool same_shape(const struct shape_of_ranks *a, const struct shape_of_ranks *b)
@@ -343,30 +320,6 @@ static void join_race(struct races *all, struct finder *f, struct track *t)
     all->items[i].tracks[all->items[i].n_tracks++] = t;
 }
 
-static int by_promise(const void *pa, const void *pb)
-{
-    const struct race *a = pa, *b = pb;
-    if (a->promise < b->promise || a->promise > b->promise)
-        return a->promise < b->promise ? -1 : 1;
-    return (a->number > b->number) - (a->number < b->number);
-}
-
-/* The most promising first: what is found there rules out cells of the others. */
-static enum rc run_races(struct races *all, struct err *e)
-{
-    enum rc rc = RC_OK;
-    for (size_t i = 0; !rc && i < all->n; i++)
-        rc = open_race(&all->items[i], e);
-    for (size_t i = 0; !rc && i < all->n; i++)
-        if (all->items[i].bounds)
-            price_race(&all->items[i]);
-    if (!rc && all->n > 0)
-        qsort(all->items, all->n, sizeof *all->items, by_promise);
-    for (size_t i = 0; !rc && i < all->n; i++)
-        rc = run_race(&all->items[i], e);
-    return rc;
-}
-
 enum rc race_all(struct finder *f, struct err *e)
 {
     struct races all = {0};
@@ -375,9 +328,11 @@ enum rc race_all(struct finder *f, struct err *e)
         if (t->cells[0] == i)
             join_race(&all, f, t);
     }
-    enum rc rc = run_races(&all, e);
-    for (size_t i = 0; i < all.n; i++)
-        close_race(&all.items[i]);
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < all.n; i++) {
+        rc = rc ? rc : run_race(&all.items[i], e);
+        free(all.items[i].tracks);
+    }
     free(all.items);
     return rc;
 }

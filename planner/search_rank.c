@@ -263,20 +263,6 @@ bool ranking_can_matter(const struct ranking *r, const struct cell *c, const str
     return false;
 }
 
-double ranking_promise(const struct ranking *r, const struct cell *c, const struct least *least)
-{
-    const struct group *g = &r->f->groups[c->group];
-    double best = INFINITY;
-    for (size_t k = 0; k < g->n_offers; k++) {
-        const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
-        if (hardware_max_nodes(o) < c->nodes)
-            continue;
-        struct bill bill = least_bill(r, o, c, least);
-        best = fmin(best, merit(r->f->in->job, &bill));
-    }
-    return best;
-}
-
 /* --- reasons --- */
 
 static const char *const best_words[] = {"cheapest", "fastest", "best product of cost and time"};

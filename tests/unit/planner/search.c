@@ -99,67 +99,129 @@ static struct search *run(const struct job *j, const struct offers *l, bool trie
     return s;
 }
 
-static void assert_same_strategy(const struct strategy *a, const struct strategy *b)
+static bool same_strategy(const struct strategy *a, const struct strategy *b)
 {
     struct json *v = strategy_to_json(a), *w = strategy_to_json(b);
     char *one = json_print(v, false), *two = json_print(w, false);
-    assert_string_equal(one, two);
+    bool is_same = strcmp(one, two) == 0;
     free(one);
     free(two);
     json_free(v);
     json_free(w);
+    return is_same;
 }
 
-static void assert_same(const struct search *a, const struct search *b)
+static void assert_same_strategy(const struct strategy *a, const struct strategy *b)
 {
-    assert_int_equal(a->n_plans, b->n_plans);
-    for (size_t i = 0; i < a->n_plans; i++) {
-        assert_int_equal(a->plans[i].offer, b->plans[i].offer);
-        assert_int_equal(a->plans[i].nodes, b->plans[i].nodes);
-        assert_same_strategy(&a->plans[i].strategy, &b->plans[i].strategy);
-        assert_string_equal(a->plans[i].why, b->plans[i].why);
-    }
-    assert_int_equal(a->n_pareto, b->n_pareto);
-    for (size_t i = 0; i < a->n_pareto; i++) {
-        assert_int_equal(a->pareto[i].offer, b->pareto[i].offer);
-        assert_int_equal(a->pareto[i].nodes, b->pareto[i].nodes);
-        assert_same_strategy(&a->pareto[i].strategy, &b->pareto[i].strategy);
-    }
-    assert_int_equal(a->n_rejected, b->n_rejected);
+    assert_true(same_strategy(a, b));
+}
+
+static bool same_plan(const struct plan *a, const struct plan *b)
+{
+    return a->offer == b->offer && a->nodes == b->nodes &&
+           same_strategy(&a->strategy, &b->strategy) && strcmp(a->why, b->why) == 0 &&
+           strcmp(a->limits, b->limits) == 0 && memcmp(&a->bill, &b->bill, sizeof a->bill) == 0;
+}
+
+static bool same_point(const struct pareto_point *a, const struct pareto_point *b)
+{
+    return a->offer == b->offer && a->nodes == b->nodes && a->plan == b->plan &&
+           a->micro_usd == b->micro_usd && same_strategy(&a->strategy, &b->strategy);
+}
+
+/* The winner, the runner-up and all plans behind them, the Pareto front, and what was refused; by
+ * how much a group misses a limit may be said of another number of nodes, when its plan kept the
+ * limit by the quick estimate and not as a whole. */
+static void assert_same(const struct search *a, const struct search *b, uint32_t of_seed)
+{
+    bool is_same =
+        a->n_plans == b->n_plans && a->n_pareto == b->n_pareto && a->n_rejected == b->n_rejected;
+    if (!is_same)
+        fail_msg("seed %u: %zu plans, %zu points of the front, %zu rejections, not %zu, %zu, %zu",
+            of_seed, a->n_plans, a->n_pareto, a->n_rejected, b->n_plans, b->n_pareto,
+            b->n_rejected);
+    for (size_t i = 0; i < a->n_plans; i++)
+        if (!same_plan(&a->plans[i], &b->plans[i]))
+            fail_msg("seed %u: plan %zu differs", of_seed, i + 1);
+    for (size_t i = 0; i < a->n_pareto; i++)
+        if (!same_point(&a->pareto[i], &b->pareto[i]))
+            fail_msg("seed %u: point %zu of the front differs", of_seed, i + 1);
     for (size_t i = 0; i < a->n_rejected; i++)
-        assert_string_equal(a->rejected[i].why, b->rejected[i].why);
+        if (a->rejected[i].shortage != b->rejected[i].shortage ||
+            a->rejected[i].offers != b->rejected[i].offers)
+            fail_msg("seed %u: rejection %zu is '%s: %s', not '%s: %s'", of_seed, i + 1,
+                a->rejected[i].what, a->rejected[i].why, b->rejected[i].what, b->rejected[i].why);
+}
+
+static struct model random_model(void)
+{
+    static const char *const models[] = {"tiny-llama", "gpt2", "smollm2-360m", "qwen2.5-0.5b",
+        "llama-3.2-1b", "gpt2-xl", "qwen2.5-7b"};
+    struct err e = ERR_INIT;
+    struct model m;
+    assert_int_equal(model_find(&m, models[pick(7)], &e), RC_OK);
+    if (pick(2))
+        m.layers = 1 + pick(40);
+    if (pick(2))
+        m.vocab = 1000 + pick(100000);
+    if (pick(2) && m.family == MODEL_LLAMA)
+        m.ffn = 128 * (1 + pick(100));
+    assert_int_equal(model_check(&m, &e), RC_OK);
+    return m;
+}
+
+/* Any one or two ways of sharding, or all. */
+static void pick_strategies(struct job *j)
+{
+    const char *a = strategy_kind_name((enum strategy_kind)pick(STRATEGY_HSDP + 1));
+    const char *b = strategy_kind_name((enum strategy_kind)pick(STRATEGY_HSDP + 1));
+    if (pick(8) > 0)
+        snprintf(j->strategy, sizeof j->strategy, strcmp(a, b) ? "%s,%s" : "%s", a, b);
 }
 
 static struct job random_job(void)
 {
-    static const char *const models[] = {"tiny-llama", "gpt2", "smollm2-360m", "qwen2.5-0.5b",
-        "llama-3.2-1b", "gpt2-xl", "qwen2.5-7b"};
     static const int64_t seqs[] = {256, 512};
-    static const int64_t batches[] = {2, 4, 6, 8};
-    struct job j =
-        job_of(models[pick(7)], 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(4)]);
+    static const int64_t batches[] = {2, 4, 4, 6, 8};
+    struct err e = ERR_INIT;
+    struct job j = job_of("gpt2", 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(5)]);
+    j.model = random_model();
     j.objective = (enum objective)pick(3);
+    j.spot = pick(2) ? SPOT_ALLOW : (enum spot)pick(3);
     if (pick(4) == 0)
         j.tokens = 1; /* a single step: boot and checkpoint are all there is */
     if (pick(4) == 0)
         j.deadline_s = 600.0 * (double)(1 + pick(100));
     if (pick(4) == 0)
-        j.budget_micro_usd = USD_MICRO * (1 + pick(50));
+        j.budget_micro_usd = USD_MICRO / 10 * (1 + pick(100));
     if (pick(4) == 0)
         j.allow_fp32 = true;
+    if (pick(8) == 0)
+        j.max_gpus = 1 + pick(8);
+    pick_strategies(&j);
+    assert_int_equal(job_finish(&j, &e), RC_OK);
     return j;
 }
 
+/* Some that differ in price or host memory alone. */
 static struct offers *random_offers(void)
 {
     static const char *const gpus[] = {
         "rtx4090", "a10", "l4", "a100-80-sxm", "h100-sxm", "v100-32"};
     struct offers *l = offers_new();
+    struct offer o = {0};
     for (int i = 0; i < 3; i++) {
         char id[32];
         snprintf(id, sizeof id, "offer-%d", i);
         int64_t price = pick(8) == 0 ? OFFER_UNKNOWN : USD_MICRO / 2 * (1 + pick(20));
-        add(l, offer_of(id, gpus[pick(6)], (int64_t)1 << pick(3), 1 + pick(2), price));
+        if (i == 0 || pick(3) > 0)
+            o = offer_of(id, gpus[pick(6)], (int64_t)1 << pick(3), 1 + pick(2), price);
+        offer_put_text(&o, OFFER_ID, id, PROVENANCE_REPORTED);
+        o.price_usd_micro_per_hour = price;
+        o.ram_bytes = (16 + pick(400)) << 30;
+        o.market = pick(4) ? MARKET_ON_DEMAND : MARKET_SPOT;
+        o.granularity_s = pick(2) ? 3600 : 1;
+        add(l, o);
     }
     return l;
 }
@@ -172,15 +234,18 @@ static bool has_offer_of(const struct offers *l, const char *gpu)
     return false;
 }
 
-static void equals_trying_everything_on_random_small_jobs(void **state)
+static void equals_trying_everything_on_200_random_small_jobs(void **state)
 {
     (void)state;
-    seed = 20261130;
-    for (int i = 0; i < 200; i++) {
+    size_t plans = 0, points = 0;
+    for (uint32_t i = 0; i < 200; i++) {
+        uint32_t of_seed = seed = 20261130 + i * 7919;
         struct job j = random_job();
         struct offers *l = random_offers();
         struct search *bounded = run(&j, l, false), *full = run(&j, l, true);
-        assert_same(bounded, full);
+        assert_same(bounded, full, of_seed);
+        plans += full->n_plans;
+        points += full->n_pareto;
         /* only what the hardware has no rate for is left out, bf16 on a V100 */
         if (!has_offer_of(l, "v100-32"))
             assert_int_equal(full->searched.simulated, full->searched.space);
@@ -189,6 +254,7 @@ static void equals_trying_everything_on_random_small_jobs(void **state)
         offers_free(l);
         job_release(&j);
     }
+    assert_true(plans > 150 && points > 100);
 }
 
 static void bounds_stay_below_what_is_simulated(void **state)
@@ -747,7 +813,7 @@ static void no_offers_give_no_plans(void **state)
 int test_search(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_trying_everything_on_random_small_jobs),
+        cmocka_unit_test(equals_trying_everything_on_200_random_small_jobs),
         cmocka_unit_test(bounds_stay_below_what_is_simulated),
         cmocka_unit_test(prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last),
         cmocka_unit_test(the_first_plan_is_explained_against_a_second_that_is_not_listed),
