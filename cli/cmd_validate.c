@@ -193,13 +193,13 @@ const struct command CMD_VALIDATE = {
     .max_operands = 1,
     .about =
         "Predicts every run of a table and says how far off the predictions are: of throughput "
-        "and memory, over groups of runs of one source, model and GPU, which have one vote each. "
-        "IN_BAND is the share of measurements inside their 90 % band, BAND half its width. Runs "
-        "that cannot be predicted are counted, and listed with the reason in JSON (skipped). "
-        "Columns are those of planner/facts/measured.csv; what a table leaves out is assumed, "
-        "and memory is scored apart where all it hangs on is stated. A run that was measured "
-        "fitted: where its source is silent on what spares memory and without it the run would "
-        "not have, it is taken to have done so (inferred).",
+        "and memory, over groups of runs of one source, model and GPU, which have one vote each; "
+        "memory is scored apart where all it hangs on is stated. IN_BAND is the share of "
+        "measurements inside their 90 % band, BAND half its width. Runs that cannot be predicted "
+        "are counted, and listed with the reason in JSON (skipped). A run that was measured "
+        "fitted: where its source is silent on what spares memory, and without it the run would "
+        "not have, it is taken to have done so (inferred). `berth help evidence` lists the "
+        "columns.",
     .examples = (const char *const[]){"berth validate runs.csv",
         "berth validate runs.csv --rows --json", NULL},
     .groups = (const struct option_group *const[]){&SHOW_OPTIONS, NULL},

@@ -12,10 +12,24 @@
 #include "cli/options.h"
 #include "inventory/filter.h"
 #include "planner/data_kind.h"
+#include "planner/evidence.h"
 #include "planner/job.h"
 #include "planner/model.h"
 #include "planner/schedule.h"
 #include "planner/training.h"
+
+static void write_evidence(struct str *s)
+{
+    str_add(s,
+        "Tables of measured runs, for berth validate and berth calibrate\n\n"
+        "A CSV table with one run a row. id, gpu, n_gpus, n_layers and d_model must be there;\n"
+        "what other columns leave open is assumed, and widens the band.\n\n");
+    for (int i = 0; evidence_column_at(i)->name; i++)
+        str_addf(s, "  %-22s %s\n", evidence_column_at(i)->name, evidence_column_at(i)->help);
+    str_add(s, "\nWhy a run is not predicted:\n\n");
+    for (int i = 0; i < SKIP_COUNT; i++)
+        str_addf(s, "  %-22s %s\n", skip_word((enum skip)i), skip_help((enum skip)i));
+}
 
 static void write_exit_codes(struct str *s)
 {
@@ -271,6 +285,7 @@ const struct help_topic HELP_TOPICS[] = {
     {"filters", "how to choose among offers", write_filters},
     {"hosts", "how to say which machines to run on", write_hosts},
     {"formats", "files that Berth reads and writes", write_formats},
+    {"evidence", "tables of measured runs", write_evidence},
     {"exit-codes", "what the exit status means", write_exit_codes},
     {"environment", "environment variables", write_environment},
     {"files", "where settings, runs and caches are", write_files},

@@ -43,66 +43,71 @@ const char *mem_kind_name(enum mem_kind k)
 /* --- columns --- */
 
 #define COLUMN_MAP(X)                                                                              \
-    X(id)                                                                                          \
-    X(year)                                                                                        \
-    X(framework)                                                                                   \
-    X(model)                                                                                       \
-    X(n_layers)                                                                                    \
-    X(d_model)                                                                                     \
-    X(n_heads)                                                                                     \
-    X(n_kv_heads)                                                                                  \
-    X(d_ff)                                                                                        \
-    X(mlp)                                                                                         \
-    X(vocab)                                                                                       \
-    X(tied_embeddings)                                                                             \
-    X(pos)                                                                                         \
-    X(params)                                                                                      \
-    X(active_params)                                                                               \
-    X(seq_len)                                                                                     \
-    X(n_gpus)                                                                                      \
-    X(gpu)                                                                                         \
-    X(gpus_per_node)                                                                               \
-    X(intra)                                                                                       \
-    X(nvlink_domain)                                                                               \
-    X(inter_gbps_per_gpu)                                                                          \
-    X(strategy)                                                                                    \
-    X(shard_degree)                                                                                \
-    X(tp)                                                                                          \
-    X(pp)                                                                                          \
-    X(vp)                                                                                          \
-    X(cp)                                                                                          \
-    X(ep)                                                                                          \
-    X(micro_batch)                                                                                 \
-    X(grad_accum)                                                                                  \
-    X(global_batch_seqs)                                                                           \
-    X(precision)                                                                                   \
-    X(opt_states)                                                                                  \
-    X(notes)                                                                                       \
-    X(release)                                                                                     \
-    X(act_ckpt)                                                                                    \
-    X(offload)                                                                                     \
-    X(compile)                                                                                     \
-    X(flash_attn)                                                                                  \
-    X(tokens_per_s_per_gpu)                                                                        \
-    X(step_time_s)                                                                                 \
-    X(peak_mem_gib)                                                                                \
-    X(mem_kind)                                                                                    \
-    X(train_type)                                                                                  \
-    X(row_kind)                                                                                    \
-    X(status)
+    X(id, "name of the run; up to its number it names the group")                                  \
+    X(year, "of the run")                                                                          \
+    X(framework, "software, as its authors call it")                                               \
+    X(model, "name")                                                                               \
+    X(n_layers, "blocks")                                                                          \
+    X(d_model, "width")                                                                            \
+    X(n_heads, "attention heads")                                                                  \
+    X(n_kv_heads, "key and value heads; absent: as many as heads")                                 \
+    X(d_ff, "width of the MLP, of one expert in models that have them")                            \
+    X(mlp, "swiglu, gelu, squared-relu or moe")                                                    \
+    X(vocab, "tokens of the vocabulary")                                                           \
+    X(tied_embeddings, "yes or no")                                                                \
+    X(pos, "rope, learned, alibi")                                                                 \
+    X(params, "parameters, all")                                                                   \
+    X(active_params, "parameters that a token passes through, with experts")                       \
+    X(seq_len, "tokens of a sequence")                                                             \
+    X(n_gpus, "GPUs, all")                                                                         \
+    X(gpu, "model, as berth offers names it")                                                      \
+    X(gpus_per_node, "absent: 8")                                                                  \
+    X(intra, "nvswitch, nvlink or pcie")                                                           \
+    X(nvlink_domain, "GPUs that reach each other over NVLink; 72 in a rack")                       \
+    X(inter_gbps_per_gpu, "gigabit/s between nodes, one way, per GPU")                             \
+    X(strategy, "ddp, zero1, zero2, zero3 or hsdp")                                                \
+    X(shard_degree, "ranks of a shard group")                                                      \
+    X(tp, "tensor parallelism")                                                                    \
+    X(pp, "pipeline parallelism")                                                                  \
+    X(vp, "virtual stages of a pipeline rank")                                                     \
+    X(cp, "context parallelism")                                                                   \
+    X(ep, "expert parallelism")                                                                    \
+    X(micro_batch, "sequences of a rank and micro step")                                           \
+    X(grad_accum, "micro steps of a step")                                                         \
+    X(global_batch_seqs, "sequences of a step")                                                    \
+    X(precision, "fp32, bf16, fp16, fp8, mxfp8 or nvfp4")                                          \
+    X(opt_states, "of the moments: fp32, bf16, 8bit, 4bit or sgd")                                 \
+    X(notes, "a container named here tells the release")                                           \
+    X(release, "of the software; \"26.02\"")                                                       \
+    X(act_ckpt, "recompute: none, selective or full")                                              \
+    X(offload, "none, optimizer-cpu, param+optimizer-cpu")                                         \
+    X(compile, "yes or no")                                                                        \
+    X(flash_attn, "yes or no")                                                                     \
+    X(tokens_per_s_per_gpu, "measured")                                                            \
+    X(step_time_s, "measured; used where tokens/s is absent")                                      \
+    X(peak_mem_gib, "measured, of the fullest GPU")                                                \
+    X(mem_kind, "allocated, active, reserved or nvidia-smi")                                       \
+    X(train_type, "full; others are not predicted")                                                \
+    X(row_kind, "chart: read off a chart, not predicted")                                          \
+    X(status, "ok; oom: ran out of memory; others are not predicted")
 
 enum column {
-#define X(name) COL_##name,
+#define X(name, help) COL_##name,
     COLUMN_MAP(X)
 #undef X
         COLUMN_COUNT
 };
 
-static const char *const column_names[COLUMN_COUNT] = {
-#define X(name) #name,
+static const struct evidence_column columns[COLUMN_COUNT + 1] = {
+#define X(name, help) {#name, help},
     COLUMN_MAP(X)
 #undef X
 };
+
+const struct evidence_column *evidence_column_at(int i)
+{
+    return &columns[i < COLUMN_COUNT ? i : COLUMN_COUNT];
+}
 
 /* Reads one row; the first thing that cannot be predicted is remembered. */
 struct reader {
@@ -675,11 +680,11 @@ enum rc evidence_read(struct evidence *out, const struct csv *table, struct err 
 {
     int column[COLUMN_COUNT];
     for (int i = 0; i < COLUMN_COUNT; i++)
-        column[i] = csv_column(table, column_names[i]);
+        column[i] = csv_column(table, columns[i].name);
     static const enum column needed[] = {COL_id, COL_gpu, COL_n_gpus, COL_n_layers, COL_d_model};
     for (size_t i = 0; i < BASE_COUNT(needed); i++)
         if (column[needed[i]] < 0)
-            return err_set(e, RC_INVALID, "there is no column '%s'", column_names[needed[i]]);
+            return err_set(e, RC_INVALID, "there is no column '%s'", columns[needed[i]].name);
     memset(out, 0, sizeof *out);
     out->rows = base_calloc(table->rows + 1, sizeof *out->rows);
     out->skipped = base_calloc(table->rows + 1, sizeof *out->skipped);

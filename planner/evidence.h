@@ -96,6 +96,12 @@ struct evidence {
     size_t n_full_and_ok; /* predicted or not */
 };
 
+/* A column of such a table. The i-th, NULL name at the end. */
+struct evidence_column {
+    const char *name, *help;
+};
+const struct evidence_column *evidence_column_at(int i);
+
 /* RC_INVALID only when a column that everything hangs on is missing. Release with
  * evidence_release. */
 enum rc evidence_read(struct evidence *out, const struct csv *table, struct err *e);
