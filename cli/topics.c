@@ -20,10 +20,9 @@
 
 static void write_evidence(struct str *s)
 {
-    str_add(s,
-        "Tables of measured runs, for berth validate and berth calibrate\n\n"
-        "A CSV table with one run a row. id, gpu, n_gpus, n_layers and d_model must be there;\n"
-        "what other columns leave open is assumed, and widens the band.\n\n");
+    str_add(s, "Tables of measured runs, for berth validate and berth calibrate\n\n"
+               "CSV, one run a row. id, gpu, n_gpus, n_layers and d_model must be there;\n"
+               "what other columns leave open is assumed, and widens the band.\n\n");
     for (int i = 0; evidence_column_at(i)->name; i++)
         str_addf(s, "  %-22s %s\n", evidence_column_at(i)->name, evidence_column_at(i)->help);
     str_add(s, "\nWhy a run is not predicted:\n\n");

@@ -51,7 +51,7 @@ const char *mem_kind_name(enum mem_kind k)
     X(d_model, "width")                                                                            \
     X(n_heads, "attention heads")                                                                  \
     X(n_kv_heads, "key and value heads; absent: as many as heads")                                 \
-    X(d_ff, "width of the MLP, of one expert in models that have them")                            \
+    X(d_ff, "width of the MLP, or of one expert")                                                  \
     X(mlp, "swiglu, gelu, squared-relu or moe")                                                    \
     X(vocab, "tokens of the vocabulary")                                                           \
     X(tied_embeddings, "yes or no")                                                                \
