@@ -55,6 +55,9 @@ static struct rank make_rank(const struct model *m, const struct strategy *s, bo
     model_unit_layout(&r.m, 1, 1, &block);
     r.experts = (double)r.m.expert_params;
     r.block = (double)block.params - r.experts;
+    /* without expert parallelism tensor ranks split them as they split all else */
+    if (s->parallel.expert == 1)
+        r.experts /= (double)s->parallel.tensor;
     r.table = (double)(r.m.vocab * r.m.width);
     r.layers = (double)r.m.layers;
     bool is_split = s->parallel.pipeline > 1;
@@ -162,9 +165,14 @@ struct states {
     double param, grad, optimizer;
 };
 
-static double over(double elems, double experts, double shards, double expert_ranks)
+/* Experts are split over the ranks that hold the same ones, where anything is split at all. */
+static double over(const struct rank *r, double shards)
 {
-    return elems / shards + experts / fmax(1, shards / expert_ranks);
+    const struct parallel *p = &r->s->parallel;
+    double dense = r->layers * r->block + r->tables * r->table;
+    double holders = shards * (double)p->tensor / (double)p->expert;
+    bool is_split = shards > 1 && p->expert > 1;
+    return dense / shards + r->layers * r->experts / (is_split ? fmax(1, holders) : shards);
 }
 
 static struct states make_states(const struct rank *r)
@@ -193,12 +201,9 @@ static struct states make_states(const struct rank *r)
         grad = 0; /* a bucket at a time */
     if (s->memory.pages_optimizer)
         optimizer = 0;
-    double dense = r->layers * r->block + r->tables * r->table;
-    double experts = r->layers * r->experts, ep = (double)s->parallel.expert;
-    return (struct states){
-        param * over(dense, experts, (double)strategy_parameter_shards(&r->own), ep),
-        grad * over(dense, experts, (double)strategy_gradient_shards(&r->own), ep),
-        optimizer * over(dense, experts, (double)strategy_optimizer_shards(&r->own), ep)};
+    return (struct states){param * over(r, (double)strategy_parameter_shards(&r->own)),
+        grad * over(r, (double)strategy_gradient_shards(&r->own)),
+        optimizer * over(r, (double)strategy_optimizer_shards(&r->own))};
 }
 
 /* --- whole parameters and gradients that the strategy brings together --- */

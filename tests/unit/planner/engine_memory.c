@@ -38,6 +38,12 @@ static double states(const struct engine_memory *x)
     return x->part[PART_PARAMETERS] + x->part[PART_GRADIENTS] + x->part[PART_OPTIMIZER];
 }
 
+static double states_of(const struct model *m, const struct strategy *s)
+{
+    struct engine_memory x = engine_memory(m, s);
+    return states(&x);
+}
+
 static void states_are_those_of_the_engines(void **state)
 {
     (void)state;
@@ -81,6 +87,26 @@ static void sixteen_bits_alone_are_eight_bytes(void **state)
     s.offload = OFFLOAD_OPTIMIZER;
     x = engine_memory(&m, &s);
     assert_true(x.part[PART_OPTIMIZER] == 0);
+}
+
+/* Mixtral's way: 8 experts of a block on 8 of 16 ranks, or split by 8 tensor ranks; either way a
+ * rank holds an eighth, and with the distributed optimizer shares its states with one other. */
+static void experts_are_shared_out(void **state)
+{
+    (void)state;
+    struct model m = find("llama-3-8b");
+    struct strategy s = strategy_of(ENGINE_MEGATRON, STRATEGY_ZERO1, 16);
+    s.parallel.tensor = 8;
+    s.shard_degree = 2;
+    double dense = states_of(&m, &s);
+    m.expert_params = 8LL * 3 * m.width * m.ffn;
+    m.expert_top = 1;
+    double block = (double)(m.expert_params - 3 * m.width * m.ffn) / 8 * (double)m.layers;
+    double split = states_of(&m, &s) - dense;
+    assert_true(fabs(split / block / (6 + 12.0 / 2) - 1) < 1e-6);
+    s.parallel.expert = 8;
+    double whole = states_of(&m, &s) - dense;
+    assert_true(fabs(whole / split - 1) < 1e-6);
 }
 
 /* --- activations of a block, bytes per token over the width --- */
@@ -307,6 +333,7 @@ int test_engine_memory(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_are_those_of_the_engines),
         cmocka_unit_test(sixteen_bits_alone_are_eight_bytes),
+        cmocka_unit_test(experts_are_shared_out),
         cmocka_unit_test(a_block_keeps_what_the_paper_says),
         cmocka_unit_test(torchtitan_keeps_every_second_product),
         cmocka_unit_test(stages_hold_as_many_micro_batches_as_follow),
