@@ -1,6 +1,7 @@
 /* `berth compare`: training engines side by side for one job and cluster; claims of others. */
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
@@ -422,8 +423,9 @@ static enum rc print_claims(const struct args *args, struct out *out, struct err
 static enum rc read_engines(bool wanted[ENGINE_COUNT], const struct args *args, struct err *e)
 {
     bool has_any = args_times(args, "engine") > 0;
+    bool is_cpu = strcasecmp(args_text(args, "gpu"), "cpu") == 0;
     for (int g = 0; g < ENGINE_COUNT; g++)
-        wanted[g] = !has_any;
+        wanted[g] = !has_any && (!is_cpu || profile_of((enum engine)g)->is_bundled);
     for (size_t i = 0; i < args_times(args, "engine"); i++) {
         const char *p = args_nth(args, "engine", i);
         do {

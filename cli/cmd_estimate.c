@@ -9,6 +9,7 @@
 #include "cli/strategy_options.h"
 #include "cli/what_options.h"
 #include "inventory/offer.h"
+#include "planner/engine_use.h"
 #include "planner/explain.h"
 #include "planner/hardware.h"
 #include "planner/search.h"
@@ -56,6 +57,8 @@ static enum rc find(
         rc = offer_from_args(&offer, args, &counts, e);
     if (!rc)
         rc = hardware_from_offer(&hw, &offer, counts.gpus / counts.per_node, e);
+    if (!rc)
+        rc = engine_check_device(q->strategy.engine, hw.is_gpu, e);
     if (!rc)
         rc = machine_make(&q->machine, rates, &hw, stack, e);
     if (!rc)

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/evidence_load.h"
 #include "cli/output.h"
 #include "planner/explain.h"
 #include "planner/plan_file.h"
@@ -44,7 +45,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     bool agree = true;
     rc = plan_file_check_hash(&p, e);
     if (!rc)
-        rc = rates_builtin(&rates, e);
+        rc = rates_load(&rates, args, e);
     if (!rc)
         rc = plan_file_check_figures(&agree, &p, rates, e);
     if (!rc)
@@ -63,7 +64,14 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     return rc;
 }
 
-static const struct option_group NO_OPTIONS = {"Options", (const struct option[]){{0}}};
+static const struct option OPTIONS[] = {
+    {.name = "calibration",
+        .kind = OPTION_FILE,
+        .help = "constants that the plan was made with (plan --calibration)",
+        .example = "--calibration mine.json"},
+    {0},
+};
+static const struct option_group EXPLAIN_OPTIONS = {"Options", OPTIONS};
 
 const struct command CMD_EXPLAIN = {
     .name = "explain",
@@ -79,6 +87,6 @@ const struct command CMD_EXPLAIN = {
              "are warned about, and figures_agree is false in JSON.",
     .examples = (const char *const[]){"berth explain plan.json",
         "berth explain plan.json --json | jq '.constants'", NULL},
-    .groups = (const struct option_group *const[]){&NO_OPTIONS, NULL},
+    .groups = (const struct option_group *const[]){&EXPLAIN_OPTIONS, NULL},
     .run = run,
 };

@@ -111,6 +111,18 @@ static void cell_usd(struct table *t, const struct bill *b, enum bill_case c)
     table_cell(t, text);
 }
 
+static void cell_strategy(struct table *t, const struct strategy *s)
+{
+    const struct parallel *p = &s->parallel;
+    if (s->kind == STRATEGY_HSDP)
+        table_cellf(t, "hsdp/%lld", (long long)s->shard_degree);
+    else if (p->tensor * p->pipeline > 1)
+        table_cellf(t, "%s tp%lld pp%lld", strategy_kind_name(s->kind), (long long)p->tensor,
+            (long long)p->pipeline);
+    else
+        table_cell(t, strategy_kind_name(s->kind));
+}
+
 static void add_row(struct table *t, const struct plan *p, size_t rank, const struct offer *o)
 {
     char text[UNITS_TEXT];
@@ -118,10 +130,7 @@ static void add_row(struct table *t, const struct plan *p, size_t rank, const st
     table_cellf(t, "%s %s", o->provider, o->id);
     table_cellf(t, "%lld x %lld %s", (long long)p->nodes, (long long)p->hw.ranks_per_node,
         p->hw.is_gpu ? p->hw.gpu : "cpu");
-    if (p->strategy.kind == STRATEGY_HSDP)
-        table_cellf(t, "hsdp/%lld", (long long)p->strategy.shard_degree);
-    else
-        table_cell(t, strategy_kind_name(p->strategy.kind));
+    cell_strategy(t, &p->strategy);
     table_cell(t, units_seconds(text, p->bill.run_s[BILL_MID]));
     cell_usd(t, &p->bill, BILL_MID);
     cell_usd(t, &p->bill, BILL_HIGH);

@@ -80,6 +80,8 @@ static void put_facts(struct str *s, const struct option *o)
         option_put_choices(o, &facts);
         str_add(&facts, "; ");
     }
+    if (o->alias)
+        str_addf(&facts, "also --%s; ", o->alias);
     if (o->unit)
         str_addf(&facts, "unit: %s; ", o->unit);
     if (o->def)

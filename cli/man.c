@@ -52,6 +52,8 @@ static void put_option(struct str *s, const struct option *o)
         option_put_choices(o, &facts);
         str_add(&facts, ". ");
     }
+    if (o->alias)
+        str_addf(&facts, "Also --%s. ", o->alias);
     if (o->unit)
         str_addf(&facts, "Unit: %s. ", o->unit);
     if (o->def)

@@ -195,11 +195,16 @@ void args_free(struct args *a)
     free(a);
 }
 
+static bool is_word(const char *word, const char *text, size_t len)
+{
+    return strncmp(word, text, len) == 0 && word[len] == '\0';
+}
+
 static struct slot *find_slot(const struct args *a, const char *name, size_t len)
 {
     for (size_t i = 0; i < a->n_slots; i++) {
-        const char *have = a->slots[i].option->name;
-        if (strncmp(have, name, len) == 0 && have[len] == '\0')
+        const struct option *o = a->slots[i].option;
+        if (is_word(o->name, name, len) || (o->alias && is_word(o->alias, name, len)))
             return &a->slots[i];
     }
     return NULL;

@@ -26,8 +26,9 @@ enum option_kind {
 
 /* Unset members mean "none". Texts are one line, lower-case start, no full stop. */
 struct option {
-    const char *name; /* long, without the dashes */
-    char letter;      /* short form */
+    const char *name;  /* long, without the dashes */
+    const char *alias; /* a second long name, as other programs have it; unique like names */
+    char letter;       /* short form */
     enum option_kind kind;
     bool is_repeatable;
     bool is_setting;      /* also read from BERTH_NAME and from the configuration files */

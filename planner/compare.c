@@ -87,6 +87,8 @@ enum rc compare_engine(struct compared *out, enum engine g, const struct job *j,
     str_copy(of.stack, sizeof of.stack, x.stack);
     enum rc rc = hardware_from_offer(&hw, o, nodes, e);
     if (!rc)
+        rc = engine_check_device(g, hw.is_gpu, e);
+    if (!rc)
         rc = machine_make(&x.machine, rates, &hw, x.stack, e);
     if (!rc)
         rc = search_alternatives(all, &of, &there, nodes, rates, e);

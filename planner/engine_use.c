@@ -132,6 +132,13 @@ enum rc engine_check(const struct strategy *s, struct err *e)
     return RC_OK;
 }
 
+enum rc engine_check_device(enum engine g, bool is_gpu, struct err *e)
+{
+    if (is_gpu || profile_of(g)->is_bundled)
+        return RC_OK;
+    return err_set(e, RC_INVALID, "engine %s is predicted on GPUs only", engine_name(g));
+}
+
 /* --- what is searched --- */
 
 struct maker {

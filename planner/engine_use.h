@@ -23,6 +23,9 @@ enum strategy_kind engine_default_kind(enum engine g);
 /* The engine has the way of sharding, offloading and splitting; RC_INVALID says which it lacks. */
 enum rc engine_check(const struct strategy *s, struct err *e);
 
+/* Others than the bundled one are known on GPUs only: RC_INVALID. */
+enum rc engine_check_device(enum engine g, bool is_gpu, struct err *e);
+
 /* As space_make, for an engine that is not the bundled one: j->engine. */
 void engine_space(struct space *out, const struct job *j, const struct shape_of_ranks *shape);
 /* Can it keep the optimizer alone in host memory? */

@@ -173,6 +173,11 @@ static void add_strategy(struct json *v, const struct strategy *s)
     json_add_int(v, "prefetch", s->prefetch);
     json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
     json_add_int(v, "loss_chunks", s->loss_chunks);
+    json_add_str(v, "engine", engine_name(s->engine));
+    if (strategy_is_data_parallel(s))
+        return;
+    json_add_int(v, "tensor", s->parallel.tensor);
+    json_add_int(v, "pipeline", s->parallel.pipeline);
 }
 
 static struct json *plan_json(

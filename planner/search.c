@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
+#include "planner/engine_use.h"
 #include "planner/hardware.h"
 #include "planner/limits.h"
 #include "planner/search_cells.h"
@@ -81,7 +82,8 @@ static size_t track_for(struct finder *f, const struct hardware *of, int64_t nod
     index_add(&f->track_index, hash, f->n_tracks);
     struct track *t = &f->tracks[f->n_tracks];
     memset(t, 0, sizeof *t);
-    if (machine_make(&t->machine, f->in->rates, &hw, job_stack(f->in->job), &e) ||
+    if (engine_check_device(f->in->job->engine, hw.is_gpu, &e) ||
+        machine_make(&t->machine, f->in->rates, &hw, job_stack(f->in->job), &e) ||
         check_precisions(f->in->job, &t->machine, &e)) {
         t->problem = base_strdup(e.msg);
         t->machine.hw = hw;

@@ -21,6 +21,7 @@ their_plans_say_that_they_are_exported_not_launched() {
 only_their_strategies_are_searched() {
     plan --engine megatron --json
     [ "$(jq -r '[.plans[].strategy] | unique | join(",")' "$tmp/out")" = zero1 ]
+    [ "$(jq -r '[.plans[].engine] | unique | join(",")' "$tmp/out")" = megatron ]
     plan --engine deepspeed --json
     jq -e '[.plans[].strategy] | all(. == "zero1" or . == "zero2" or . == "zero3")' "$tmp/out"
     exits 3 "$berth" plan tests/cli/data/job.json --offers tests/cli/data/nodes.csv \
@@ -44,6 +45,9 @@ splits_change_the_step() {
     exits 0 "$berth" estimate "${args[@]}" --grad-accum 4 --virtual-stages 5
     jq .step.tokens_per_second_per_gpu "$tmp/out" >"$tmp/interleaved"
     jq -en --slurpfile a "$tmp/few" --slurpfile b "$tmp/interleaved" '$b[0] > 1.2 * $a[0]'
+    exits 0 "$berth" estimate --model llama-3-70b --gpus 64 --engine megatron --tp 8 --pp=4 --vp 5 \
+        --grad-accum 4 --json
+    jq .step.tokens_per_second_per_gpu "$tmp/out" | cmp - "$tmp/interleaved"
     exits 0 "$berth" estimate "${args[@]}" --global-batch-tokens 131072
     [ "$(jq .strategy.grad_accum "$tmp/out")" = 16 ]
 }
@@ -62,6 +66,10 @@ what_cannot_be_is_refused() {
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --stack nothing
     says "fsdp2-torchtitan" "$tmp/err"
     exits 0 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --precision fp8
+    exits 2 "$berth" estimate --model gpt2 --gpus 2 --gpu cpu --engine fsdp2
+    says "predicted on GPUs only" "$tmp/err"
+    exits 3 "$berth" plan --here --model tiny-gpt2 --tokens 2048 --engine fsdp2
+    says "predicted on GPUs only" "$tmp/out"
 }
 
 a_calibration_of_ones_own_counts() {
@@ -73,6 +81,11 @@ END
     jq -e '.step.seconds > 5' "$tmp/out"
     plan --calibration "$tmp/mine.json" --json
     jq -e '.plans[0].step.seconds > 5' "$tmp/out"
+    plan --calibration "$tmp/mine.json" -o "$tmp/plan.json"
+    exits 0 "$berth" explain "$tmp/plan.json"
+    says "the figures of the plan" "$tmp/err"
+    exits 0 "$berth" explain "$tmp/plan.json" --calibration "$tmp/mine.json"
+    fails grep -q "the figures of the plan" "$tmp/err"
 }
 
 for name in their_plans_say_that_they_are_exported_not_launched only_their_strategies_are_searched \

@@ -77,6 +77,8 @@ static void names_and_letters_are_unique_within_a_command(void **state)
                     if (strcmp(names[i], o->name) == 0)
                         fail_msg("%s has --%s twice", (*c)->name, o->name);
                 names[n++] = o->name;
+                if (o->alias)
+                    names[n++] = o->alias;
                 if (o->letter && strchr(letters, o->letter))
                     fail_msg("%s has -%c twice", (*c)->name, o->letter);
                 if (o->letter)
