@@ -54,7 +54,7 @@ static const struct turn turns[] = {
     {KNOB_FP8, SCOPE_ALL, 0.15},
     {KNOB_LATENCY, SCOPE_ALL, 0.40},
     {KNOB_FABRIC_LATENCY, SCOPE_ALL, 0.40},
-    {KNOB_ELEMENTWISE, SCOPE_ALL, 0.40},
+    {KNOB_ELEMENTWISE, SCOPE_ALL, 0.08},
     {KNOB_LAUNCH, SCOPE_ALL, 0.70},
     {KNOB_STEP, SCOPE_ALL, 0.70},
     {KNOB_TENSOR, SCOPE_ALL, 0.40},
@@ -64,7 +64,7 @@ static const struct turn turns[] = {
     {KNOB_JITTER, SCOPE_ALL, 0.40},
     {KNOB_UNHIDDEN, SCOPE_ALL, 0.60},
     {KNOB_OVERLAP, SCOPE_ALL, 0.03},
-    {KNOB_INNER, SCOPE_ALL, 0.60},
+    {KNOB_INNER, SCOPE_ALL, 0.40},
     {KNOB_PRODUCTS, SCOPE_CHIP, 0.12},
     {KNOB_ATTENTION, SCOPE_CHIP, 0.20},
     {KNOB_FABRIC, SCOPE_CHIP, 0.20},
@@ -75,7 +75,7 @@ static const struct turn turns[] = {
     {KNOB_STACK_PRODUCTS, SCOPE_STACK, 0.15},
     {KNOB_STACK_ATTENTION, SCOPE_STACK, 0.25},
     {KNOB_STACK_FABRIC, SCOPE_STACK, 0.25},
-    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.30},
+    {KNOB_ELEMENTWISE, SCOPE_STACK, 0.20},
     {KNOB_LAUNCH, SCOPE_STACK, 0.80},
     {KNOB_STEP, SCOPE_STACK, 0.60},
     {KNOB_TENSOR, SCOPE_STACK, 0.30},
@@ -403,6 +403,7 @@ static void solve(const struct fit *f, double *x)
 struct tally {
     size_t rows;
     double sum;             /* of absolute logarithms, over rows */
+    double bias;            /* sum of logarithms, over votes */
     double groups, squares; /* of votes; a wild row does not widen all bands */
 };
 static const double OUTLIER_SQUARE = 0.25;
@@ -428,6 +429,7 @@ static struct tally tally_of(
         t.rows++;
         t.sum += fabs(r);
         t.groups += run->share;
+        t.bias += run->share * fmax(-0.5, fmin(0.5, r));
         t.squares += run->share * fmin(r * r, OUTLIER_SQUARE);
     }
     return t;
@@ -491,6 +493,13 @@ static double spread_of(struct tally t, enum scope scope)
     return four_digits(spread(t, lean[scope].usual, lean[scope].groups));
 }
 
+/* Products of a stack that nobody measured, over the chip's: such that its predictions are neither
+ * fast nor slow on average. Products are about four fifths of a step. */
+static double typical_stack(struct tally t)
+{
+    return exp(-t.bias / t.groups / 0.8);
+}
+
 /* All fitted constants of one chip and stack as an entry. */
 static struct json *entry_of(const struct fit *f, const double *x, const struct calibrate_input *in,
     const struct parameter *of)
@@ -511,6 +520,8 @@ static struct json *entry_of(const struct fit *f, const double *x, const struct 
     /* a stack that nobody measured still runs on a known chip */
     enum scope known = scope == SCOPE_ALL ? SCOPE_CHIP : scope;
     struct tally t = tally_of(f, x, of->chip, of->stack, known);
+    if (scope == SCOPE_ALL)
+        json_add_num(values, "stack_matmul", four_digits(typical_stack(t)));
     if (scope != SCOPE_CHIP)
         json_add_num(values, "time_log_sd", spread_of(t, scope));
     return new_entry(in, of->chip, of->stack, t, values);
