@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/evidence_load.h"
+#include "cli/help.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/what_options.h"
@@ -68,6 +69,8 @@ static const struct option OPTIONS[] = {
 };
 static const struct option_group COMPARE_OPTIONS = {"Options", OPTIONS};
 
+enum { CLAIM_COLUMN = 2 };
+
 /* What a run of the command holds on to. */
 struct comparison {
     struct job job;
@@ -123,7 +126,7 @@ static const struct evidence_row *measured_run(const struct comparison *c, enum 
 static const struct table_column COLUMNS[] = {
     {.name = "ENGINE"},
     {.name = "SOURCE"},
-    {.name = "STRATEGY", .drop = 2, .is_elastic = true},
+    {.name = "STRATEGY", .drop = 2, .is_elastic = true, .least = 14},
     {.name = "MEMORY", .align = TABLE_RIGHT},
     {.name = "FIT", .align = TABLE_RIGHT, .drop = 4},
     {.name = "STEP", .align = TABLE_RIGHT, .drop = 3},
@@ -138,8 +141,8 @@ static const struct table_column CLAIM_COLUMNS[] = {
     {.name = "ID"},
     {.name = "VERDICT"},
     {.name = "CLAIM", .is_elastic = true},
-    {.name = "FOUND", .is_extra = true},
-    {.name = "SOURCE", .is_extra = true},
+    {.name = "FOUND", .is_elastic = true, .drop = 2},
+    {.name = "SOURCE", .is_elastic = true, .drop = 1},
     {0},
 };
 
@@ -218,7 +221,12 @@ static void add_claimed(struct table *t, const struct claim *x)
 static enum rc print_table(
     const struct comparison *c, const struct args *args, struct out *out, struct err *e)
 {
-    struct table *t = table_new(COLUMNS);
+    struct table_column columns[BASE_COUNT(COLUMNS)];
+    memcpy(columns, COLUMNS, sizeof columns);
+    for (size_t i = 0; columns[i].name; i++) /* nothing but dashes without a price */
+        if (strcmp(columns[i].name, "COST") == 0 && !out_is_plain(out))
+            columns[i].is_extra = c->price_micro_usd < 0;
+    struct table *t = table_new(columns);
     double params = (double)model_params(&c->job.model);
     enum rc rc = table_select_args(t, args, e);
     if (rc) {
@@ -403,6 +411,26 @@ static enum rc print_claims_table(
     return rc;
 }
 
+/* Claims are sentences: a table would cut them. */
+static void print_claims_text(const struct claims *all, struct out *out)
+{
+    struct str s = STR_INIT;
+    for (size_t i = 0; i < all->n; i++) {
+        const struct claim *c = &all->items[i];
+        const char *const parts[][2] = {
+            {"claim:  ", c->claim}, {"found:  ", c->finding}, {"source: ", c->source}};
+        str_addf(&s, "%s%s: %s\n", i ? "\n" : "", c->id, claim_verdict_name(c->verdict));
+        for (size_t k = 0; k < BASE_COUNT(parts); k++) {
+            struct str line = STR_INIT;
+            str_addf(&line, "%s%s", parts[k][0], parts[k][1]);
+            help_fold(&s, str_text(&line), CLAIM_COLUMN);
+            str_release(&line);
+        }
+    }
+    out_lines(out, str_text(&s));
+    str_release(&s);
+}
+
 static enum rc print_claims(const struct args *args, struct out *out, struct err *e)
 {
     struct claims all = {0};
@@ -411,6 +439,8 @@ static enum rc print_claims(const struct args *args, struct out *out, struct err
         rc = claims_builtin(&all, e);
     if (!rc && out_is_json(out))
         print_claims_json(&all, out);
+    else if (!rc && !out_is_plain(out) && !args_has(args, "columns"))
+        print_claims_text(&all, out);
     else if (!rc)
         rc = print_claims_table(&all, args, out, e);
     claims_release(&all);

@@ -35,7 +35,8 @@ claims_are_marked_and_refuted_ones_kept_away() {
         .verdict == "unverifiable") and all(.source | length > 0)' "$tmp/out"
     jq -r '.claims[] | select(.id == "offload-standard") | .verdict' "$tmp/out" | grep -qx refuted
     exits 0 "$berth" compare --claims
-    says "offload-standard" "$tmp/out"
+    says "offload-standard: refuted" "$tmp/out"
+    [ "$(awk '{ if (length($0) > 80) n++ } END { print n + 0 }' "$tmp/out")" = 0 ]
 }
 
 # what the claims point at is in the table of runs
