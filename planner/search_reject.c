@@ -213,6 +213,20 @@ static void suggest(struct finder *f, const struct group *g, int64_t nodes, cons
                        : "rank");
 }
 
+/* The engine has none of the strategies that the job allows, on these ranks. */
+static void reject_for_want(struct finder *f, const struct group *g, int64_t nodes)
+{
+    const struct job *j = f->in->job;
+    struct hardware hw = g->hw;
+    hw.nodes = nodes;
+    int64_t ranks = nodes * hw.ranks_per_node;
+    char what[64], why[SEARCH_TEXT];
+    snprintf(why, sizeof why, "engine %s has no %.60s for %lld rank%s", engine_name(j->engine),
+        j->strategy[0] ? j->strategy : "strategy", (long long)ranks, ranks == 1 ? "" : "s");
+    struct rejection *r = reject(f, hardware_text(&hw, what), why);
+    r->offers += g->n_offers - 1;
+}
+
 /* No strategy of the group fits: by how much on most nodes, and what would. */
 static void reject_for_memory(struct finder *f, const struct group *g)
 {
@@ -220,6 +234,10 @@ static void reject_for_memory(struct finder *f, const struct group *g)
     int64_t ranks = last->nodes * g->hw.ranks_per_node;
     struct shape_of_ranks shape = {ranks, g->hw.ranks_per_node, g->hw.is_gpu};
     struct thrift t = thriftiest(f, f->in->job, &shape, machine_for(f, g), g->hw.ram_bytes);
+    if (t.short_by == INT64_MAX) {
+        reject_for_want(f, g, last->nodes);
+        return;
+    }
     if (t.short_by == 0)
         return; /* it fits, but was not worth trying */
     struct hardware hw = g->hw;

@@ -26,6 +26,9 @@ only_their_strategies_are_searched() {
     jq -e '[.plans[].strategy] | all(. == "zero1" or . == "zero2" or . == "zero3")' "$tmp/out"
     exits 3 "$berth" plan tests/cli/data/job.json --offers tests/cli/data/nodes.csv \
         --engine megatron --strategy zero3
+    says "engine megatron has no zero3 for" "$tmp/out"
+    exits 3 "$berth" plan --here --ranks-per-node 1 --model gpt2 --tokens 1M --strategy hsdp
+    says "engine berth has no hsdp for 1 rank" "$tmp/out"
 }
 
 memory_is_what_the_allocator_holds() {
