@@ -77,32 +77,63 @@ static void machines_of(struct machine out[MACHINES], int64_t nodes)
 }
 
 struct throughput {
-    double prepare_s, estimate_s, simulate_s, sum;
-    size_t prepared, estimates;
+    double prepare_s, estimate_s, plain_s, sum;
+    size_t prepared, estimates, plain;
 };
 
-/* Every n-th strategy of the default space, prepared once and priced on each machine. */
-static void time_strategy(struct throughput *t, const struct job *j, const struct strategy *s,
-    const struct machine *machines)
+static void add(struct throughput *to, const struct throughput *t)
 {
-    struct err e = ERR_INIT;
-    struct prepared *p = NULL;
-    struct estimate x;
-    double start = cpu_s();
-    need(prepared_make(&p, &j->model, s, false, &e), &e);
-    double prepared = cpu_s();
-    for (int r = 0; r < ROUNDS; r++)
-        for (int i = 0; i < MACHINES; i++) {
-            prepared_estimate(&x, p, &machines[i]);
-            t->sum += x.step_s;
-        }
-    t->estimate_s += cpu_s() - prepared;
-    t->prepare_s += prepared - start;
-    t->prepared++;
-    t->estimates += ROUNDS * MACHINES;
-    prepared_free(p);
+    to->prepare_s += t->prepare_s;
+    to->estimate_s += t->estimate_s;
+    to->plain_s += t->plain_s;
+    to->prepared += t->prepared;
+    to->estimates += t->estimates;
+    to->plain += t->plain;
+    to->sum += t->sum;
 }
 
+static double estimates_per_s(const struct throughput *t)
+{
+    return (double)t->estimates / t->estimate_s;
+}
+
+/* A strategy prepared once and priced on each machine, and its operations one at a time. */
+static struct throughput time_strategy(
+    const struct job *j, const struct strategy *s, const struct machine *machines)
+{
+    struct err e = ERR_INIT;
+    struct throughput t = {.prepared = 1};
+    struct prepared *p = NULL;
+    struct schedule *whole = NULL;
+    need(schedule_make(&whole, &j->model, s, &e), &e);
+    struct op_span *spans = base_calloc((size_t)whole->n_ops + 1, sizeof *spans);
+    double start = cpu_s();
+    need(prepared_make(&p, &j->model, s, false, &e), &e);
+    t.prepare_s = cpu_s() - start;
+    for (int i = 0; i < MACHINES; i++) {
+        struct estimate x;
+        struct simulation plain;
+        start = cpu_s();
+        for (int r = 0; r < ROUNDS; r++) {
+            prepared_estimate(&x, p, &machines[i]);
+            t.sum += x.step_s;
+        }
+        t.estimate_s += cpu_s() - start;
+        t.estimates += ROUNDS;
+        if (i % 4)
+            continue;
+        start = cpu_s();
+        simulate(&plain, whole, &machines[i], spans);
+        t.plain_s += cpu_s() - start;
+        t.plain++;
+    }
+    prepared_free(p);
+    schedule_free(whole);
+    free(spans);
+    return t;
+}
+
+/* Every seventh strategy of the default space. */
 static void bench_estimates(const char *model, int64_t nodes)
 {
     struct job j = job_of(model, 1e10);
@@ -113,17 +144,22 @@ static void bench_estimates(const char *model, int64_t nodes)
     space_make(&space, &j, &shape);
     struct throughput all = {0}, kind[STRATEGY_HSDP + 1] = {{0}};
     for (size_t i = 0; i < space.n; i += 7) {
-        time_strategy(&all, &j, &space.items[i], machines);
-        time_strategy(&kind[space.items[i].kind], &j, &space.items[i], machines);
+        struct throughput t = time_strategy(&j, &space.items[i], machines);
+        add(&all, &t);
+        add(&kind[space.items[i].kind], &t);
     }
-    printf("estimates %s on %lld x 8 GPUs: %.0f a second (bar: %.0f), %.2f of the bar;", model,
-        (long long)nodes, (double)all.estimates / all.estimate_s, bar_per_s,
-        (double)all.estimates / all.estimate_s / bar_per_s);
+    double plain_per_s = (double)all.plain / all.plain_s;
+    printf(
+        "estimates %s on %lld x 8 GPUs: %.0f a second, %.2f of the bar (%.0f); each operation of "
+        "the whole list: %.0f a second, ratio %.0f\n   ",
+        model, (long long)nodes, estimates_per_s(&all), estimates_per_s(&all) / bar_per_s,
+        bar_per_s, plain_per_s, estimates_per_s(&all) / plain_per_s);
     for (int k = 0; k <= STRATEGY_HSDP; k++)
         if (kind[k].estimates)
-            printf(" %s %.0f", strategy_kind_name((enum strategy_kind)k),
-                (double)kind[k].estimates / kind[k].estimate_s);
-    printf("\n    preparing a strategy: %.0f us\n", 1e6 * all.prepare_s / (double)all.prepared);
+            printf(
+                " %s %.0f", strategy_kind_name((enum strategy_kind)k), estimates_per_s(&kind[k]));
+    printf("; preparing a strategy: %.0f us\n", 1e6 * all.prepare_s / (double)all.prepared);
+    fflush(stdout);
     space_release(&space);
     job_release(&j);
 }
@@ -170,13 +206,20 @@ static double peak_mib(void)
     return (double)u.ru_maxrss / 1024;
 }
 
-static void bench_plan(const char *model, double tokens, bool is_each_different)
+struct workload {
+    const char *model;
+    double tokens;
+    bool is_each_different;
+    double budget_usd; /* 0: none */
+};
+
+static void bench_plan(const struct workload *w)
 {
-    struct job j = job_of(model, tokens);
-    struct offers *l = market(is_each_different);
+    struct job j = job_of(w->model, w->tokens);
+    struct offers *l = market(w->is_each_different);
     struct searched said = {0};
     double best = INFINITY, worst = 0;
-    size_t plans = 0;
+    j.budget_micro_usd = (int64_t)(w->budget_usd * USD_MICRO);
     for (int r = 0; r < ROUNDS; r++) {
         struct err e = ERR_INIT;
         struct search_input in = {.job = &j, .offers = l, .rates = rates};
@@ -187,14 +230,12 @@ static void bench_plan(const char *model, double tokens, bool is_each_different)
         best = fmin(best, took);
         worst = fmax(worst, took);
         said = s->searched;
-        plans = s->n_plans;
         search_free(s);
     }
-    printf(
-        "plan %s over %d offers%s: %.1f ms, slowest of %d %.1f (bar: %.0f), %zu plans, %lld kinds, "
-        "%lld candidates, %lld simulated; peak of the program %.0f MiB (bar: %.0f)\n",
-        model, OFFERS, is_each_different ? ", each different" : "", 1e3 * best, ROUNDS, 1e3 * worst,
-        bar_plan_ms, plans, (long long)said.hardware, (long long)said.space,
+    printf("plan %s, %.0e tokens%s over %d offers of %lld kinds: %.0f ms, slowest of %d %.0f (bar: "
+           "%.0f)\n    %lld candidates, %lld simulated; peak of the program %.0f MiB (bar: %.0f)\n",
+        w->model, w->tokens, w->budget_usd > 0 ? ", budget" : "", OFFERS, (long long)said.hardware,
+        1e3 * best, ROUNDS, 1e3 * worst, bar_plan_ms, (long long)said.space,
         (long long)said.simulated, peak_mib(), bar_plan_mib);
     fflush(stdout);
     offers_free(l);
@@ -203,16 +244,17 @@ static void bench_plan(const char *model, double tokens, bool is_each_different)
 
 int main(void)
 {
+    static const struct workload workloads[] = {{"gpt2", 1e9, false, 0},
+        {"llama-3.1-8b", 1e10, false, 0}, {"llama-3.1-8b", 1, false, 0},
+        {"llama-3.1-70b", 1e10, false, 0}, {"llama-3.1-8b", 1e10, true, 0},
+        {"llama-3.1-70b", 1e10, true, 0}, {"llama-3.1-8b", 1e10, false, 200}};
     struct err e = ERR_INIT;
     need(rates_builtin(&rates, &e), &e);
+    for (size_t i = 0; i < BASE_COUNT(workloads); i++)
+        bench_plan(&workloads[i]);
     bench_estimates("llama-3.1-8b", 1);
     bench_estimates("llama-3.1-8b", 8);
     bench_estimates("gpt2", 1);
-    bench_plan("gpt2", 1e9, false);
-    bench_plan("llama-3.1-8b", 1e10, false);
-    bench_plan("llama-3.1-8b", 1, false);
-    bench_plan("llama-3.1-8b", 1e10, true);
-    bench_plan("llama-3.1-70b", 1e10, true);
     rates_free(rates);
     return 0;
 }
