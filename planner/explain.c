@@ -313,8 +313,9 @@ static void add_formulas(struct str *out, const struct plan_file *p)
         (long long)model_params(m), (long long)m->layers, (long long)m->width, (long long)m->ffn,
         (long long)m->vocab);
     str_addf(out,
-        "  tokens per step = %lld ranks x %lld sequences x %lld micro steps x %lld = %s\n",
-        (long long)s->ranks, (long long)s->micro_batch, (long long)s->grad_accum, (long long)s->seq,
+        "  tokens per step = %lld %sranks x %lld sequences x %lld micro steps x %lld = %s\n",
+        (long long)strategy_data_ranks(s), strategy_is_data_parallel(s) ? "" : "data ",
+        (long long)s->micro_batch, (long long)s->grad_accum, (long long)s->seq,
         units_count(a, tokens));
     str_addf(out, "  steps = %s tokens / %s = %lld\n", units_count(a, (double)p->job.tokens),
         units_count(b, tokens), (long long)p->steps);

@@ -22,6 +22,12 @@ only_their_strategies_are_searched() {
     plan --engine megatron --json
     [ "$(jq -r '[.plans[].strategy] | unique | join(",")' "$tmp/out")" = zero1 ]
     [ "$(jq -r '[.plans[].engine] | unique | join(",")' "$tmp/out")" = megatron ]
+    # layers are split, so fewer ranks than all have data of their own
+    exits 0 "$berth" plan --model llama-3.1-70b --tokens 1B --gpu h100-sxm --max-gpus 32 -q \
+        --engine megatron -o "$tmp/plan.json"
+    exits 0 "$berth" explain "$tmp/plan.json"
+    jq -r '"\(.schedule.strategy | .ranks / (.tensor * .pipeline)) data ranks"' "$tmp/plan.json" >"$tmp/want"
+    says "$(cat "$tmp/want")" "$tmp/out"
     plan --engine deepspeed --json
     jq -e '[.plans[].strategy] | all(. == "zero1" or . == "zero2" or . == "zero3")' "$tmp/out"
     exits 3 "$berth" plan tests/cli/data/job.json --offers tests/cli/data/nodes.csv \
