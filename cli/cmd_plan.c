@@ -382,6 +382,10 @@ const struct command CMD_PLAN = {
     .about = "JOB is a JSON file (`berth help job`); options say the same and win over it. For "
              "every offer the fastest strategy that fits is found; plans are ranked by the "
              "objective. Costs and times are the middle of a 90 % band.\n\n"
+             "The bill holds boot, staging and upload, the steps, checkpoints, expected failures "
+             "and restarts, whole billing units and minimums, and, where the offer prices them, "
+             "keeping checkpoints and bringing the last one home. A job that does not say how "
+             "often to save does so as often as wastes the least time.\n\n"
              "Exit code 3 means that nothing fits; what is missing and which single change would "
              "do is then listed.",
     .examples = (const char *const[]){"berth plan --model llama-3.1-8b --tokens 10B",

@@ -110,8 +110,9 @@ static const struct option LIMITS[] = {
         .is_setting = true,
         .choices = "no|allow|only",
         .help = "offers that may be taken away; default no",
-        .detail = "Interruptions are not priced in: the figures are those of an undisturbed run, "
-                  "and such plans say so.",
+        .detail = "Interruptions are billed where the offer says how often they come; else the "
+                  "figures are those of an undisturbed run, and such plans say so. An offer that "
+                  "goes away too often for the run ever to finish is refused.",
         .example = "--spot allow"},
     {0},
 };

@@ -169,6 +169,18 @@ static void add_bill(struct str *out, const struct bill *b)
     add_dollars(out, "cost", b->total_micro_usd);
 }
 
+/* How often it saves and stops. */
+static void add_stops(struct str *out, const struct bill *b)
+{
+    char a[UNITS_TEXT], c[UNITS_TEXT];
+    bool is_best = fabs(b->interval_s - b->optimal_interval_s) <= 1;
+    str_addf(out, "  a checkpoint every %s", units_seconds(a, b->interval_s));
+    if (!is_best)
+        str_addf(out, "; every %s would waste the least", units_seconds(a, b->optimal_interval_s));
+    str_addf(out, "\n  a stop is to be expected every %s, and %s to restart\n",
+        units_seconds(a, b->between_stops_s), units_seconds(c, b->restart_s));
+}
+
 void explain_winner(struct str *out, const struct search *s, const struct offers *offers)
 {
     const struct plan *p = &s->plans[0];
@@ -184,6 +196,7 @@ void explain_winner(struct str *out, const struct search *s, const struct offers
     add_step(out, &p->estimate);
     str_addf(out, "\nHours and cost:\n");
     add_bill(out, &p->bill);
+    add_stops(out, &p->bill);
     if (o->fetched_at[0])
         str_addf(out, "  price as of %s\n", o->fetched_at);
 }
@@ -327,6 +340,20 @@ static void add_formulas(struct str *out, const struct plan_file *p)
         (long long)strategy_optimizer_shards(s));
 }
 
+static void add_intervals(struct str *out, const struct json *prediction)
+{
+    const struct json *checkpoint = json_get(prediction, "checkpoint");
+    char a[UNITS_TEXT];
+    double best = json_num(checkpoint, "optimal_interval_seconds", NAN);
+    double interval = json_num(checkpoint, "interval_seconds", NAN);
+    if (!(interval > 0 && best > 0))
+        return;
+    str_addf(out, "  %-26s %12s", "between checkpoints", units_seconds(a, interval));
+    if (fabs(interval - best) > 1)
+        str_addf(out, "  (%s would waste the least)", units_seconds(a, best));
+    str_addf(out, "\n");
+}
+
 static void add_money(struct str *out, const struct plan_file *p)
 {
     char a[UNITS_TEXT], b[UNITS_TEXT];
@@ -341,6 +368,7 @@ static void add_money(struct str *out, const struct plan_file *p)
     str_addf(out, "  %-26s %12s  (%s to ", "run", units_seconds(a, p->run_s),
         units_seconds(b, 3600 * json_num(hours, "low", 0)));
     str_addf(out, "%s)\n", units_seconds(a, 3600 * json_num(hours, "high", 0)));
+    add_intervals(out, p->prediction);
     if (!cost) {
         str_addf(out, "  the offer has no price\n");
         return;

@@ -146,8 +146,9 @@ static const struct field fields[] = {
         NULL},
     {{"upload_bytes_per_second", "number", "rate of that upload; default 12.5e6 (100 Mbit/s)"},
         NUMBER, AT(upload_bytes_per_s), 0, NULL},
-    {{"checkpoint_every", "duration", "time between checkpoints; default 30m"}, SECONDS,
-        AT(checkpoint_every_s), 0, NULL},
+    {{"checkpoint_every", "duration",
+         "time between checkpoints; default what wastes the least time, by plan"},
+        SECONDS, AT(checkpoint_every_s), 0, NULL},
     {{"store", "text", "where checkpoints live: local, local+partner or shared:PATH"}, TEXT,
         TEXT_AT(store), NULL},
     {{"training", "object", "of the optimizer, with the fields below"}, OTHER, 0, 0, read_training},
@@ -504,8 +505,6 @@ enum rc job_finish(struct job *j, struct err *e)
         rc = training_from_json(&(struct training){0}, j->training, job_steps(j), e);
     if (j->upload_bytes_per_s <= 0)
         j->upload_bytes_per_s = 12.5e6;
-    if (j->checkpoint_every_s <= 0)
-        j->checkpoint_every_s = 1800;
     return rc;
 }
 

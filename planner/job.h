@@ -20,6 +20,7 @@ enum objective { OBJECTIVE_COST, OBJECTIVE_TIME, OBJECTIVE_BALANCED };
 enum spot { SPOT_NO, SPOT_ALLOW, SPOT_ONLY };
 
 enum { JOB_LIST = 256, JOB_TEXT = 1024, JOB_STACK = 32 };
+enum { JOB_CHECKPOINTS_KEPT = 2 }; /* the newest, unless a launch says otherwise */
 
 /* Holds memory of its own: job_init, job_release. Zero and "" mean: not said, no limit. */
 struct job {
@@ -43,7 +44,7 @@ struct job {
     enum data_kind data_kind;
     int64_t data_bytes; /* to upload before the run */
     double upload_bytes_per_s;
-    double checkpoint_every_s;
+    double checkpoint_every_s; /* 0: what wastes the least time; a plan's job has it */
     char store[JOB_TEXT];
     struct json *training; /* see planner/training.h; passed to the engine as it is */
     /* set by job_finish */

@@ -44,11 +44,13 @@ static struct json *schedule_json(const struct plan *p)
 struct json *plan_file_make(const struct plan *p, const struct job *j, const struct offer *o,
     const struct rates *rates, const char *version, const char *generated_at)
 {
+    struct job own = *j; /* borrows; what a launch does is written down */
+    own.checkpoint_every_s = p->bill.interval_s;
     struct json *v = json_obj();
     json_add_str(v, "schema", schema);
     json_add_str(v, "generated_at", generated_at);
     json_add(v, "program", program_json(version));
-    json_add(v, "job", job_to_json(j));
+    json_add(v, "job", job_to_json(&own));
     json_add(v, "offer", offer_to_json(o));
     json_add_int(v, "nodes", p->nodes);
     json_add_int(v, "gpus", p->strategy.ranks);
@@ -113,6 +115,8 @@ static enum rc read_job(struct plan_file *p, const struct json *v, struct err *e
         rc = job_read_json(&p->job, job, e);
     if (!rc)
         rc = job_finish(&p->job, e);
+    if (!rc && p->job.checkpoint_every_s <= 0)
+        rc = err_set(e, RC_INVALID, "the job does not say 'checkpoint_every'");
     return rc;
 }
 

@@ -129,20 +129,37 @@ static struct json *basis_json(const struct estimate *x, const struct machine *m
     return v;
 }
 
-struct json *estimate_to_json(const struct estimate *x, const struct machine *machine)
+/* b: NULL without a run. */
+static struct json *checkpoint_json(const struct estimate *x, const struct bill *b)
 {
-    struct json *v = json_obj(), *disk = json_obj(), *checkpoint = json_obj();
+    struct json *v = json_obj();
+    json_add_int(v, "bytes", x->checkpoint_bytes);
+    json_add_num(v, "seconds", x->checkpoint_s);
+    json_add_num(v, "stall_seconds", x->checkpoint_stall_s);
+    if (b) {
+        json_add_num(v, "interval_seconds", b->interval_s);
+        json_add_num(v, "optimal_interval_seconds", b->optimal_interval_s);
+    }
+    return v;
+}
+
+static struct json *sections_json(
+    const struct estimate *x, const struct machine *machine, const struct bill *b)
+{
+    struct json *v = json_obj(), *disk = json_obj();
     json_add(v, "memory", memory_json(x));
     json_add(v, "host", host_json(x));
     json_add_int(disk, "nvme_bytes", 0);
     json_add(v, "disk", disk);
     json_add(v, "step", step_json(x));
-    json_add_int(checkpoint, "bytes", x->checkpoint_bytes);
-    json_add_num(checkpoint, "seconds", x->checkpoint_s);
-    json_add_num(checkpoint, "stall_seconds", x->checkpoint_stall_s);
-    json_add(v, "checkpoint", checkpoint);
+    json_add(v, "checkpoint", checkpoint_json(x, b));
     json_add(v, "basis", basis_json(x, machine));
     return v;
+}
+
+struct json *estimate_to_json(const struct estimate *x, const struct machine *machine)
+{
+    return sections_json(x, machine, NULL);
 }
 
 /* --- plan-list/1 --- */
@@ -152,9 +169,10 @@ struct json *plan_prediction_json(const struct plan *p, const struct rates *rate
     struct machine mc;
     if (machine_make(&mc, rates, &p->hw, p->stack, NULL))
         return json_obj();
-    struct json *v = estimate_to_json(&p->estimate, &mc);
+    struct json *v = sections_json(&p->estimate, &mc, &p->bill);
     json_add(v, "hours", bill_hours_json(&p->bill));
     json_add(v, "cost_usd", bill_cost_json(&p->bill));
+    json_add(v, "stops", bill_stops_json(&p->bill));
     json_add_bool(v, "ignores_interruptions", p->ignores_interruptions);
     return v;
 }

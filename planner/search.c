@@ -345,7 +345,9 @@ static void take_best(struct alternative *a, const struct finder *f, const struc
     a->exists = a->fits = true;
     a->strategy = c->best->strategy;
     a->estimate = cell_estimate(f, c);
-    a->run_s = c->best_run_s;
+    struct bill b;
+    bill_make(&b, f->in->job, offers_at(f->in->offers, 0), c->nodes, &a->estimate);
+    a->run_s = b.run_s[BILL_MID];
 }
 
 static void take_thriftiest(struct alternative *a, struct finder *f, const struct hardware *hw)

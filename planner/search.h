@@ -44,7 +44,7 @@ struct plan {
     struct strategy strategy;
     struct estimate estimate; /* of the whole schedule */
     struct bill bill;
-    bool ignores_interruptions; /* the offer may be taken away; hours and cost are those without */
+    bool ignores_interruptions; /* the offer may be taken away, nobody knows how often */
     bool is_launchable;
     char not_launchable[LAUNCHABLE_TEXT]; /* why */
     char why[SEARCH_TEXT];                /* why it has this rank */

@@ -124,6 +124,8 @@ bool ranking_can_matter(const struct ranking *r, const struct cell *c, const str
 enum rc ranking_finish(struct ranking *r, struct err *e);
 /* Say so when all of a group breaks the budget or the deadline. */
 void reject_for_limits(struct finder *f, size_t group);
+/* Say so for each of its offers that stops too often ever to finish. */
+void reject_for_stops(struct finder *f, size_t group);
 
 /* --- search_reject.c --- */
 

@@ -68,7 +68,7 @@ void ranking_free(struct ranking *r)
 
 static bool within_limits(const struct job *j, const struct bill *b)
 {
-    if (bill_is_absurd(b))
+    if (bill_is_absurd(b) || b->never_ends)
         return false;
     if (j->deadline_s > 0 && b->run_s[BILL_MID] > j->deadline_s)
         return false;
@@ -228,9 +228,10 @@ static struct bill least_bill(
         .step_low_s = least->step_s,
         .step_high_s = least->step_s,
         .checkpoint_s = least->save.write,
-        .checkpoint_stall_s = least->save.stall};
+        .checkpoint_stall_s = least->save.stall,
+        .checkpoint_bytes = (int64_t)estimate_checkpoint_bytes(&r->f->in->job->model)};
     struct bill b;
-    bill_make(&b, r->f->in->job, o, c->nodes, &x);
+    bill_make_least(&b, r->f->in->job, o, c->nodes, &x);
     return b;
 }
 
@@ -316,11 +317,11 @@ static void warn_of_interruptions(struct plan *p, const struct offer *o)
 {
     size_t n = strlen(p->why);
     double expected = o->interruptions_per_hour * (double)p->nodes * p->bill.run_s[BILL_MID] / 3600;
-    if (p->ignores_interruptions && expected > 0)
-        snprintf(p->why + n, sizeof p->why - n,
-            "; about %.2g interruptions are to be expected and not counted", expected);
-    else if (p->ignores_interruptions)
+    if (p->ignores_interruptions)
         snprintf(p->why + n, sizeof p->why - n, "; interruptions are not counted");
+    else if (expected > 0)
+        snprintf(p->why + n, sizeof p->why - n, "; about %.2g interruptions are to be expected, %s",
+            expected, p->bill.saves_in_notice ? "with time to save" : "without time to save");
 }
 
 static void explain_rank(const struct finder *f, size_t i)
@@ -530,7 +531,7 @@ static struct miss least_miss(const struct ranking *r, size_t group)
     for (size_t i = r->of_group[group]; i != NO_CANDIDATE; i = r->all[i].next) {
         if (r->all[i].is_allowed)
             return (struct miss){NULL, 0, false};
-        if (r->all[i].is_too_large)
+        if (r->all[i].is_too_large || r->all[i].bill.never_ends)
             continue;
         struct miss m = miss_of(r->f->in->job, &r->all[i]);
         if (m.over < best.over)
@@ -591,4 +592,53 @@ void reject_for_limits(struct finder *f, size_t group)
     r->offers += f->groups[group].n_offers - 1;
     if (!is_absurd && (m.is_late || b.is_priced))
         describe_miss(r, j, &b, m.is_late);
+}
+
+/* Would it end if it saved as often as is best? */
+static bool ends_at_best(struct finder *f, const struct candidate *x, const struct bill *b)
+{
+    struct job j = *f->in->job; /* borrows what the job owns */
+    struct bill best = *b;
+    struct estimate estimate = cell_estimate(f, x->cell);
+    j.checkpoint_every_s = floor(b->optimal_interval_s);
+    if (f->in->job->checkpoint_every_s > 0)
+        bill_make(&best, &j, offers_at(f->in->offers, x->offer), x->cell->nodes, &estimate);
+    return !best.never_ends;
+}
+
+static void reject_endless(struct finder *f, const struct candidate *x)
+{
+    const struct offer *o = offers_at(f->in->offers, x->offer);
+    const struct bill *b = &x->bill;
+    char what[SEARCH_TEXT], why[SEARCH_TEXT], every[UNITS_TEXT], save[UNITS_TEXT], back[UNITS_TEXT];
+    snprintf(what, sizeof what, "%s %s", o->provider, o->id);
+    snprintf(why, sizeof why,
+        "would never finish: %lld node%s stop%s every %s, too often for a checkpoint every %s and "
+        "%s to restart",
+        (long long)x->cell->nodes, x->cell->nodes == 1 ? "" : "s", x->cell->nodes == 1 ? "s" : "",
+        units_seconds(every, b->between_stops_s), units_seconds(save, b->interval_s),
+        units_seconds(back, b->restart_s));
+    struct rejection *r = reject(f, what, why);
+    if (ends_at_best(f, x, b))
+        snprintf(r->nearest_change, sizeof r->nearest_change, "a checkpoint every %s",
+            units_seconds(save, floor(b->optimal_interval_s)));
+}
+
+void reject_for_stops(struct finder *f, size_t group)
+{
+    const struct ranking *r = f->ranking;
+    const struct group *g = &f->groups[group];
+    for (size_t k = 0; k < g->n_offers; k++) {
+        const struct candidate *endless = NULL;
+        bool has_end = false;
+        for (size_t i = r->of_group[group]; i != NO_CANDIDATE; i = r->all[i].next) {
+            const struct candidate *x = &r->all[i];
+            bool is_of_offer = x->offer == g->offers[k];
+            has_end = has_end || (is_of_offer && !x->bill.never_ends);
+            if (is_of_offer && (!endless || x->cell->nodes < endless->cell->nodes))
+                endless = x;
+        }
+        if (endless && !has_end)
+            reject_endless(f, endless);
+    }
 }

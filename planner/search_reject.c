@@ -261,6 +261,8 @@ void reject_group(struct finder *f, size_t group)
     for (size_t k = 0; k < g->n_cells; k++)
         has_best = has_best || f->cells[g->first_cell + k].best;
     if (has_best)
+        reject_for_stops(f, group);
+    if (has_best)
         reject_for_limits(f, group);
     else if (g->n_cells > 0)
         reject_for_memory(f, g);

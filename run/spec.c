@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "planner/job.h"
 
 #define SCHEMA "run-spec/1"
 
@@ -16,7 +17,7 @@ void run_spec_init(struct run_spec *s)
     *s = (struct run_spec){
         .attempt = 1,
         .resume_step = RUN_RESUME_NONE,
-        .checkpoint = {.keep = 2, .store = RUN_STORE_LOCAL},
+        .checkpoint = {.keep = JOB_CHECKPOINTS_KEPT, .store = RUN_STORE_LOCAL},
         .deadlines =
             {
                 .rendezvous_s = 120,

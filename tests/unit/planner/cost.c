@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
 
@@ -31,6 +32,7 @@ static struct offer offer_at(int64_t micro_per_hour)
     offer_init(&o);
     o.device = DEVICE_GPU;
     o.market = MARKET_ON_DEMAND;
+    o.gpus_per_node = 8;
     o.price_usd_micro_per_hour = micro_per_hour;
     return o;
 }
@@ -41,18 +43,31 @@ static struct estimate steps_of(double seconds)
         .step_s = seconds, .step_low_s = seconds / 2, .step_high_s = 2 * seconds};
 }
 
+/* Of 16 GPUs, three times as often as Llama 3's: 419 in 54 days on 16,384. */
+static const double stops_per_s = 3 * 16 * 419.0 / (16384.0 * 54 * 24 * 3600);
+
 /* 1,000 steps of 36 s are 10 h; 5 min boot, 60 s staging, 30 s + 36 s warm-up: 10 h 7 min 6 s at
- * 10 $/h on 2 nodes are 202.366... $. */
+ * 10 $/h on 2 nodes are 202.366... $. A stop undoes half of 30 min, and takes the first 426 s
+ * again: 1,326 s. */
 static void adds_up_hours_and_dollars(void **state)
 {
     (void)state;
     struct job j = job_of(1000LL * 512 * 1024);
+    j.checkpoint_every_s = 1800;
     struct offer o = offer_at(10 * USD_MICRO);
     struct estimate x = steps_of(36);
     struct bill b;
     bill_make(&b, &j, &o, 2, &x);
-    assert_true(fabs(b.run_s[BILL_MID] - 36426) < 1e-6);
-    assert_true(llabs(b.total_micro_usd[BILL_MID] - 202366667) <= 2);
+    double lost_s = 36000 * stops_per_s * 1326;
+    assert_true(lost_s > 12 && lost_s < 13);
+    assert_true(fabs(b.run_s[BILL_MID] - 36426 - lost_s) < 1e-6);
+    /* billed by the whole second */
+    double usd = ceil(36426 + lost_s) * 20 / 3600;
+    assert_true(fabs((double)b.total_micro_usd[BILL_MID] / 1e6 - usd) <= 2e-6);
+    assert_true(fabs(b.restart_s - 426) < 1e-9);
+    assert_true(fabs(b.between_stops_s * stops_per_s - 1) < 1e-9);
+    assert_true(fabs(b.stops[BILL_MID] - 36000 * stops_per_s) < 1e-9);
+    assert_false(b.never_ends);
     assert_true(b.total_micro_usd[BILL_LOW] < b.total_micro_usd[BILL_MID]);
     assert_true(b.total_micro_usd[BILL_HIGH] > b.total_micro_usd[BILL_MID]);
 }
@@ -88,8 +103,11 @@ static void lines_sum_exactly_and_rise_from_low_to_high(void **state)
             o.setup_usd_micro = 1234567;
             o.granularity_s = units[u];
             o.min_hours = least[k % 3];
+            o.interruptions_per_hour = k % 4 ? -1 : 0.01 * k;
+            o.storage_usd_micro_per_gib_month = k % 5 ? -1 : 70000;
             struct estimate x = steps_of(7.77 + 3 * k);
             x.checkpoint_stall_s = 7;
+            x.checkpoint_bytes = 12LL << 30;
             struct bill b;
             bill_make(&b, &j, &o, 3, &x);
             check_lines(&b);
@@ -140,6 +158,7 @@ static void checkpoints_stall_and_the_last_is_waited_for(void **state)
 {
     (void)state;
     struct job j = job_of(200LL * 512 * 1024);
+    j.checkpoint_every_s = 1800;
     struct offer o = offer_at(USD_MICRO);
     struct estimate x = steps_of(36.5);
     x.checkpoint_stall_s = 10;
@@ -164,6 +183,189 @@ static void endless_runs_do_not_overflow(void **state)
     assert_true(bill_is_absurd(&b));
 }
 
+/* --- stops --- */
+
+/* A spot node of 8 GPUs that goes every 10 h. 1,000 steps of 36 s, a save every 30 min that stalls
+ * 10 s and takes 100 s; a restart takes 5 min + 60 s + 66 s + 100 s. */
+static struct bill spot_bill(double notice_s, int64_t nodes)
+{
+    struct job j = job_of(1000LL * 512 * 1024);
+    struct offer o = offer_at(10 * USD_MICRO);
+    struct estimate x = steps_of(36);
+    struct bill b;
+    j.checkpoint_every_s = 1800;
+    o.market = MARKET_SPOT;
+    o.interruptions_per_hour = 0.1;
+    o.notice_s = notice_s;
+    x.checkpoint_stall_s = 10;
+    x.checkpoint_s = 100;
+    bill_make(&b, &j, &o, nodes, &x);
+    assert_false(bill_ignores_interruptions(&o));
+    return b;
+}
+
+static void interruptions_cost_half_an_interval_or_the_save_in_the_notice(void **state)
+{
+    (void)state;
+    double failures_per_s = stops_per_s / 2, interruptions_per_s = 0.1 / 3600;
+    struct bill b = spot_bill(109, 1); /* a second too short */
+    double lost = 36000 * (failures_per_s + interruptions_per_s) * (900 + 526);
+    assert_true(fabs(b.line_s[BILL_MID][BILL_FAILURES] - lost) < 1e-6);
+    assert_false(b.saves_in_notice);
+    b = spot_bill(120, 1);
+    lost = 36000 * (failures_per_s * (900 + 526) + interruptions_per_s * (110 + 526));
+    assert_true(fabs(b.line_s[BILL_MID][BILL_FAILURES] - lost) < 1e-6);
+    assert_true(b.saves_in_notice);
+    b = spot_bill(-1, 3); /* three nodes stop three times as often */
+    lost = 36000 * 3 * (failures_per_s + interruptions_per_s) * (900 + 526);
+    assert_true(fabs(b.line_s[BILL_MID][BILL_FAILURES] - lost) < 1e-6);
+    assert_false(b.saves_in_notice);
+}
+
+/* The exact expectation with exponential stops: M (e^((t + d)/M) - 1) e^(R/M) for every t of work.
+ */
+static void the_first_order_is_close_to_the_exact_time_where_it_is_used(void **state)
+{
+    (void)state;
+    for (int64_t nodes = 1; nodes <= 6; nodes++) {
+        struct bill b = spot_bill(-1, nodes);
+        double m = 1 / ((double)nodes * (stops_per_s / 2 + 0.1 / 3600));
+        double exact = 36000 / 1800.0 * m * exp(526 / m) * (exp(1810 / m) - 1);
+        double mine = 36000 + b.line_s[BILL_MID][BILL_FAILURES] + 200;
+        assert_true(mine < exact && mine > exact / 1.1);
+        assert_false(b.never_ends);
+    }
+}
+
+/* Half of the time is lost when 1,800 + 526 s are lost every 4,652 s: with 7.7 nodes. */
+static void what_stops_too_often_never_ends(void **state)
+{
+    (void)state;
+    assert_false(spot_bill(-1, 7).never_ends);
+    assert_true(spot_bill(-1, 8).never_ends);
+    assert_false(spot_bill(120, 8).never_ends); /* time to save */
+    assert_true(spot_bill(120, 1000).never_ends);
+}
+
+static void an_unknown_rate_is_not_counted_and_said(void **state)
+{
+    (void)state;
+    struct offer o = offer_at(1);
+    assert_false(bill_ignores_interruptions(&o));
+    o.market = MARKET_SPOT;
+    assert_true(bill_ignores_interruptions(&o));
+    o.interruptions_per_hour = 0;
+    assert_false(bill_ignores_interruptions(&o));
+}
+
+/* Time wasted per second, to the first order; the best interval lies where it is least. */
+static double wasted(double t, double d, double m, double r)
+{
+    return d / t + (t / 2 + r) / m;
+}
+
+static void the_optimal_interval_wastes_least(void **state)
+{
+    (void)state;
+    const double d = 10, m = 1e6, r = 500;
+    double best = bill_optimal_interval_s(d, m, r);
+    assert_true(fabs(best / sqrt(2 * d * m) - 1) < 0.01); /* Young */
+    assert_true(fabs(best - (10 + sqrt(2 * 1000500.0 * 10 + 100))) < 1e-6);
+    assert_true(wasted(best, d, m, r) < wasted(best * 1.1, d, m, r));
+    assert_true(wasted(best, d, m, r) < wasted(best / 1.1, d, m, r));
+}
+
+static void a_job_that_does_not_say_how_often_saves_at_the_best_interval(void **state)
+{
+    (void)state;
+    struct job j = job_of(1000LL * 512 * 1024);
+    struct offer o = offer_at(USD_MICRO);
+    struct estimate x = steps_of(360);
+    struct bill b;
+    x.checkpoint_stall_s = 10;
+    x.checkpoint_s = 100;
+    bill_make(&b, &j, &o, 2, &x);
+    double r = 300 + 60 + 30 + 360 + 100;
+    double best = 10 + sqrt(2 * (1 / stops_per_s + r) * 10 + 100);
+    assert_true(fabs(b.optimal_interval_s / best - 1) < 1e-9);
+    assert_true(b.interval_s >= best && b.interval_s < best + 1);
+    j.checkpoint_every_s = 1800;
+    bill_make(&b, &j, &o, 2, &x);
+    assert_true(fabs(b.optimal_interval_s / best - 1) < 1e-9);
+    assert_true(fabs(b.interval_s - 1800) < 1e-9);
+    j.checkpoint_every_s = 0;
+    x.checkpoint_stall_s = 0; /* nothing to lose by it, but one is over before the next */
+    x.checkpoint_s = 7200;
+    bill_make(&b, &j, &o, 2, &x);
+    assert_true(fabs(b.interval_s - 7200) < 1e-9);
+}
+
+/* --- what else is priced --- */
+
+/* 9 GiB, two kept on both of two nodes for 20 h of 730 at 7.3 cents; 9 GiB home at 9 cents. */
+static void kept_checkpoints_and_bringing_one_home_are_billed(void **state)
+{
+    (void)state;
+    struct job j = job_of(1000LL * 512 * 1024);
+    struct offer o = offer_at(10 * USD_MICRO);
+    struct estimate x = steps_of(72);
+    struct bill b;
+    j.checkpoint_every_s = 1800;
+    x.checkpoint_bytes = 9LL << 30;
+    o.storage_usd_micro_per_gib_month = 73000;
+    o.egress_usd_micro_per_gib = 90000;
+    bill_make(&b, &j, &o, 2, &x);
+    double usd = 9 * 2 * 2 * 0.073 * b.run_s[BILL_MID] / 3600 / 730;
+    assert_true(fabs((double)b.line_micro_usd[BILL_MID][COST_STORAGE] / 1e6 - usd) < 2e-6);
+    assert_int_equal(b.line_micro_usd[BILL_MID][COST_EGRESS], 810000);
+    check_lines(&b);
+    str_copy(j.store, sizeof j.store, "shared:/data");
+    bill_make(&b, &j, &o, 2, &x);
+    assert_true(fabs((double)b.line_micro_usd[BILL_MID][COST_STORAGE] / 1e6 - usd / 2) < 2e-6);
+}
+
+static void replacements_are_set_up_again(void **state)
+{
+    (void)state;
+    struct job j = job_of(1000LL * 512 * 1024);
+    struct offer o = offer_at(10 * USD_MICRO);
+    struct estimate x = steps_of(36);
+    struct bill without, with;
+    bill_make(&without, &j, &o, 2, &x);
+    o.setup_usd_micro = 5000 * USD_MICRO;
+    bill_make(&with, &j, &o, 2, &x);
+    double more =
+        (double)(with.total_micro_usd[BILL_MID] - without.total_micro_usd[BILL_MID]) / 1e6;
+    assert_true(fabs(more - 5000 * (2 + 36000 * stops_per_s)) < 1e-5);
+}
+
+/* What cells are left out by must be below what they would come to. */
+static void the_least_bill_is_below_all_of_longer_steps_and_saves(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 400; k++) {
+        struct job j = job_of((int64_t)(1 + 7 * k) * 3000 * 1000);
+        struct offer o = offer_at(3333333 + k);
+        o.interruptions_per_hour = k % 3 ? 0.004 * k : -1;
+        o.granularity_s = k % 2 ? 3600 : -1;
+        o.storage_usd_micro_per_gib_month = 70000;
+        j.checkpoint_every_s = k % 5 ? 0 : 300 + k;
+        struct estimate x = steps_of(5 + k % 11);
+        x.checkpoint_stall_s = k % 7;
+        x.checkpoint_s = 10 * k % 130;
+        x.checkpoint_bytes = 12LL << 30;
+        struct bill least, b;
+        bill_make_least(&least, &j, &o, 3, &x);
+        assert_true(fabs(least.run_s[BILL_MID] - bill_run_s(&j, &o, x.step_s, x.checkpoint_stall_s,
+                                                     x.checkpoint_s)) < 1e-6);
+        x.step_s *= 1 + 0.001 * (k % 13);
+        x.checkpoint_stall_s *= 1 + 0.01 * (k % 17);
+        bill_make(&b, &j, &o, 3, &x);
+        assert_true(least.run_s[BILL_MID] <= b.run_s[BILL_MID]);
+        assert_true(least.total_micro_usd[BILL_MID] <= b.total_micro_usd[BILL_MID]);
+    }
+}
+
 int test_cost(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,6 +375,15 @@ int test_cost(void)
         cmocka_unit_test(unknown_price_is_not_zero_and_owned_nodes_are_free),
         cmocka_unit_test(checkpoints_stall_and_the_last_is_waited_for),
         cmocka_unit_test(endless_runs_do_not_overflow),
+        cmocka_unit_test(interruptions_cost_half_an_interval_or_the_save_in_the_notice),
+        cmocka_unit_test(the_first_order_is_close_to_the_exact_time_where_it_is_used),
+        cmocka_unit_test(what_stops_too_often_never_ends),
+        cmocka_unit_test(an_unknown_rate_is_not_counted_and_said),
+        cmocka_unit_test(the_optimal_interval_wastes_least),
+        cmocka_unit_test(a_job_that_does_not_say_how_often_saves_at_the_best_interval),
+        cmocka_unit_test(kept_checkpoints_and_bringing_one_home_are_billed),
+        cmocka_unit_test(replacements_are_set_up_again),
+        cmocka_unit_test(the_least_bill_is_below_all_of_longer_steps_and_saves),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }

@@ -198,6 +198,8 @@ static struct job random_job(void)
         j.allow_fp32 = true;
     if (pick(8) == 0)
         j.max_gpus = 1 + pick(8);
+    if (pick(4) == 0)
+        j.checkpoint_every_s = 60.0 * (double)(1 + pick(60));
     pick_strategies(&j);
     assert_int_equal(job_finish(&j, &e), RC_OK);
     return j;
@@ -221,6 +223,9 @@ static struct offers *random_offers(void)
         o.ram_bytes = (16 + pick(400)) << 30;
         o.market = pick(4) ? MARKET_ON_DEMAND : MARKET_SPOT;
         o.granularity_s = pick(2) ? 3600 : 1;
+        o.interruptions_per_hour = o.market == MARKET_SPOT ? 0.2 * (double)pick(10) : -1;
+        o.notice_s = pick(2) ? 120 : -1;
+        o.storage_usd_micro_per_gib_month = pick(2) ? 70000 : -1;
         add(l, o);
     }
     return l;
@@ -564,7 +569,7 @@ static void no_listed_plan_is_too_large_at_the_edge_of_memory(void **state)
 }
 
 /* Spot without a rate, and a rate of 0.02 an hour and node. */
-static void a_plan_on_spot_nodes_says_that_interruptions_are_not_counted(void **state)
+static void a_plan_on_spot_nodes_says_whether_interruptions_are_counted(void **state)
 {
     (void)state;
     struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
@@ -588,7 +593,57 @@ static void a_plan_on_spot_nodes_says_that_interruptions_are_not_counted(void **
     assert_non_null(strstr(s->plans[1].why, "interruptions are not counted"));
     assert_true(s->plans[1].ignores_interruptions);
     assert_non_null(strstr(s->plans[2].why, about));
-    assert_true(s->plans[2].ignores_interruptions);
+    assert_false(s->plans[2].ignores_interruptions);
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+/* Beside the same hardware on demand: every 5 min a node goes, sooner than the next has booted. */
+static void an_offer_that_stops_too_often_to_finish_is_refused(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
+    j.spot = SPOT_ALLOW;
+    struct offers *l = offers_new();
+    add(l, offer_of("steady", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    struct offer o = offer_of("fleeting", "h100-sxm", 8, 1, USD_MICRO);
+    o.market = MARKET_SPOT;
+    o.interruptions_per_hour = 12;
+    add(l, o);
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 1);
+    assert_int_equal(s->plans[0].offer, 0);
+    assert_int_equal(s->n_rejected, 1);
+    assert_string_equal(s->rejected[0].what, "test fleeting");
+    assert_non_null(strstr(s->rejected[0].why, "would never finish: 1 node stops every 5.00 min"));
+    assert_string_equal(s->rejected[0].nearest_change, "");
+    search_free(s);
+    offers_free(l);
+    job_release(&j);
+}
+
+/* Every hour: too often for a save every 12 h. */
+static void saving_more_often_makes_a_refused_offer_finish(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-3.2-1b", 30000000000, 2048, 128);
+    j.spot = SPOT_ONLY;
+    j.checkpoint_every_s = 12 * 3600;
+    struct offers *l = offers_new();
+    struct offer o = offer_of("spot", "h100-sxm", 8, 1, USD_MICRO);
+    o.market = MARKET_SPOT;
+    o.interruptions_per_hour = 1;
+    add(l, o);
+    struct search *s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 0);
+    assert_int_equal(s->n_rejected, 1);
+    assert_non_null(strstr(s->rejected[0].nearest_change, "a checkpoint every"));
+    search_free(s);
+    j.checkpoint_every_s = 0;
+    s = run(&j, l, false);
+    assert_int_equal(s->n_plans, 1);
+    assert_true(s->plans[0].bill.interval_s < 1800);
     search_free(s);
     offers_free(l);
     job_release(&j);
@@ -824,7 +879,9 @@ int test_search(void)
         cmocka_unit_test(names_the_memory_that_is_short),
         cmocka_unit_test(a_plan_that_misses_the_deadline_as_a_whole_is_not_listed),
         cmocka_unit_test(no_listed_plan_is_too_large_at_the_edge_of_memory),
-        cmocka_unit_test(a_plan_on_spot_nodes_says_that_interruptions_are_not_counted),
+        cmocka_unit_test(a_plan_on_spot_nodes_says_whether_interruptions_are_counted),
+        cmocka_unit_test(an_offer_that_stops_too_often_to_finish_is_refused),
+        cmocka_unit_test(saving_more_often_makes_a_refused_offer_finish),
         cmocka_unit_test(keeps_to_one_node_without_a_fabric_and_to_the_limits),
         cmocka_unit_test(the_front_falls_in_time_and_rises_in_cost),
         cmocka_unit_test(says_the_same_twice_and_stops_when_told),
