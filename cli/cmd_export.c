@@ -51,15 +51,25 @@ static double steps_between_saves(const struct plan_file *p)
     return steps < 1 ? 1 : steps < 1e15 ? steps : 1e15;
 }
 
+/* A plan says it all. */
+static enum rc refuse_setup(const struct args *args, struct err *e)
+{
+    static const struct option_group *const setup[] = {
+        &WHAT_OPTIONS, &HOW_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS};
+    for (size_t g = 0; g < sizeof setup / sizeof setup[0]; g++)
+        for (const struct option *o = setup[g]->options; o->name; o++)
+            if (args_has(args, o->name) && args_origin(args, o->name) == ORIGIN_FLAG)
+                return err_set(
+                    e, RC_USAGE, "a plan file and option '--%s' exclude each other", o->name);
+    return RC_OK;
+}
+
 static enum rc take_plan(struct exported *x, const struct args *args, struct err *e)
 {
-    static const char *const excluded[] = {"model", "strategy", "engine", "gpus"};
     struct plan_file *p = &x->plan;
-    for (size_t i = 0; i < sizeof excluded / sizeof excluded[0]; i++)
-        if (args_has(args, excluded[i]) && args_origin(args, excluded[i]) == ORIGIN_FLAG)
-            return err_set(
-                e, RC_USAGE, "a plan file and option '--%s' exclude each other", excluded[i]);
-    enum rc rc = plan_file_read(p, args_operand(args, 0), e);
+    enum rc rc = refuse_setup(args, e);
+    if (!rc)
+        rc = plan_file_read(p, args_operand(args, 0), e);
     if (!rc)
         rc = training_from_json(&x->training, p->job.training, p->steps, e);
     if (rc)

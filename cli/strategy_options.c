@@ -211,6 +211,8 @@ enum rc strategy_from_args(struct strategy *s, const struct model *m, const stru
             &s->prefetch, args, "prefetch", (struct small){s->prefetch, m->layers + 2}, e);
     if (!rc)
         rc = read_small(&s->loss_chunks, args, "loss-chunks", (struct small){1, INT32_MAX}, e);
+    if (!rc && s->loss_chunks > 1 && !profile_of(engine)->is_bundled)
+        s->memory.loss = LOSS_CHUNKED;
     if (!rc)
         rc = read_batch(s, args, e);
     if (!rc)

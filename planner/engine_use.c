@@ -145,6 +145,9 @@ enum rc engine_check(const struct strategy *s, struct err *e)
     if (s->offload == OFFLOAD_OPTIMIZER && !a->offloads)
         return err_set(
             e, RC_INVALID, "engine %s does not keep the optimizer alone in host memory", name);
+    if (!s->reshard_after_forward && !profile_of(s->engine)->is_bundled)
+        return err_set(e, RC_INVALID,
+            "of engine %s parameters kept from forward to backward go by the name of zero2", name);
     if (!strategy_is_data_parallel(s) && !a->splits)
         return err_set(e, RC_INVALID,
             "engine %s is data-parallel: it has no tensor, pipeline, context or expert parallelism",

@@ -44,6 +44,11 @@ memory_is_what_the_allocator_holds() {
     jq -e '.basis.calibration.stack == "deepspeed" and .basis.nearest == "sibling"' "$tmp/out"
     exits 0 "$berth" estimate --model llama-3.1-8b --gpus 8 --json
     jq -e '.memory | has("allocated_bytes") | not' "$tmp/out"
+    for chunks in 1 8; do
+        exits 0 "$berth" estimate --model llama-3.1-8b --gpus 8 --engine fsdp2 --json --loss-chunks $chunks
+        jq .memory.parts.logits "$tmp/out" >"$tmp/logits.$chunks"
+    done
+    [ "$(cat "$tmp/logits.8")" -lt "$(cat "$tmp/logits.1")" ]
 }
 
 # Megatron-LM's paper (arXiv 2104.04473): bubble of p - 1 micro batches, less with virtual stages
@@ -70,6 +75,8 @@ what_cannot_be_is_refused() {
     says "not a multiple" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine megatron --strategy zero3
     says "has no zero3" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --no-reshard
+    says "by the name of zero2" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --precision fp8
     says "fp32, bf16" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --stack nothing

@@ -51,6 +51,8 @@ what_cannot_be_is_refused() {
     exits 2 "$berth" export --to slurm
     says "give a plan file, or --model NAME" "$tmp/err"
     plan
+    exits 2 "$berth" export "$tmp/plan.json" --micro-batch 2 --to env
+    says "--micro-batch" "$tmp/err"
     exits 2 "$berth" export "$tmp/plan.json" --model gpt2 --to env
     says "exclude each other" "$tmp/err"
     exits 2 "$berth" export "$tmp/none.json" --to env
