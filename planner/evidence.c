@@ -77,7 +77,7 @@ const char *mem_kind_name(enum mem_kind k)
     X(global_batch_seqs, "sequences of a step")                                                    \
     X(precision, "fp32, bf16, fp16, fp8, mxfp8 or nvfp4")                                          \
     X(opt_states, "of the moments: fp32, bf16, 8bit, 4bit or sgd")                                 \
-    X(notes, "words on what spares memory: Liger, paged optimizer, ...")                           \
+    X(notes, "what spares memory: Liger, paged optimizer, ...")                                    \
     X(release, "of the software; \"26.02\"")                                                       \
     X(act_ckpt, "recompute: none, selective or full")                                              \
     X(offload, "none, optimizer-cpu, param+optimizer-cpu")                                         \
