@@ -44,6 +44,7 @@ const char *shortage_unit(enum shortage s)
  * anybody asked. */
 struct thrifty {
     struct strategy strategy;
+    size_t place;        /* in the space */
     int64_t state_bytes; /* at least */
     enum { BYTES_UNKNOWN, BYTES_KNOWN, BYTES_NEVER } known;
     struct live_bytes live;
@@ -76,6 +77,15 @@ static bool is_thrifty(const struct strategy *s)
            (is_spare || !profile_of(s->engine)->is_bundled);
 }
 
+static int by_state_bytes(const void *pa, const void *pb)
+{
+    const struct thrifty *a = pa, *b = pb;
+    if (a->state_bytes != b->state_bytes)
+        return a->state_bytes < b->state_bytes ? -1 : 1;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+/* Those with the smallest states first: they mostly are the thriftiest, and rule the others out. */
 static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ranks *shape)
 {
     struct thrifts *t = base_calloc(1, sizeof *t);
@@ -89,9 +99,12 @@ static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ra
             continue;
         struct unit_elems elems = space_unit_elems(&j->model, space_unit_shards(s));
         bool is_bundled = profile_of(s->engine)->is_bundled;
-        t->items[t->n++] = (struct thrifty){
-            .strategy = *s, .state_bytes = is_bundled ? space_state_bytes(&elems, s) : 0};
+        t->items[t->n++] = (struct thrifty){.strategy = *s,
+            .place = i,
+            .state_bytes = is_bundled ? space_state_bytes(&elems, s) : 0};
     }
+    if (t->n > 0)
+        qsort(t->items, t->n, sizeof *t->items, by_state_bytes);
     space_release(&space);
     return t;
 }
