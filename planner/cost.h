@@ -9,7 +9,7 @@
  * t/2. Until a replacement is there all nodes are paid. What people take to rent it is not counted.
  *
  * Kept checkpoints are billed as storage, bringing the last one home as egress, where the offer
- * prices them. */
+ * prices them. Checkpoints are taken to outlive the node that wrote them. */
 #ifndef PLANNER_COST_H
 #define PLANNER_COST_H
 
@@ -72,7 +72,7 @@ struct bill {
     double run_s[BILL_CASES];    /* from renting to the last checkpoint */
     double billed_s[BILL_CASES]; /* paid for: whole billing units, at least the minimum */
     double interval_s;           /* between checkpoints: the job's, else the optimal one */
-    double optimal_interval_s;   /* 0: not asked for, by bill_make_least */
+    double optimal_interval_s;   /* at least 10 min, a step and a save; 0: by bill_make_least */
     double between_stops_s;      /* mean, of the whole job, mid; INFINITY: never */
     double restart_s;            /* from a stop until training goes on, mid */
     double stops[BILL_CASES];    /* expected in the whole run */

@@ -313,7 +313,7 @@ static void warn_of_limits(char *why, const struct job *j, const struct bill *b)
 }
 
 /* The rate is that of one node. */
-static void warn_of_interruptions(struct plan *p, const struct offer *o)
+static void warn_of_interruptions(struct plan *p, const struct job *j, const struct offer *o)
 {
     size_t n = strlen(p->why);
     double expected = o->interruptions_per_hour * (double)p->nodes * p->bill.run_s[BILL_MID] / 3600;
@@ -322,6 +322,11 @@ static void warn_of_interruptions(struct plan *p, const struct offer *o)
     else if (expected > 0)
         snprintf(p->why + n, sizeof p->why - n, "; about %.2g interruptions are to be expected, %s",
             expected, p->bill.saves_in_notice ? "with time to save" : "without time to save");
+    n = strlen(p->why);
+    bool may_go = p->ignores_interruptions || expected > 0;
+    if (may_go && p->nodes == 1 && !str_starts(j->store, "shared:"))
+        snprintf(
+            p->why + n, sizeof p->why - n, "; needs a shared store, or all goes with the node");
 }
 
 static void explain_rank(const struct finder *f, size_t i)
@@ -337,7 +342,7 @@ static void explain_rank(const struct finder *f, size_t i)
     else
         explain_later(p->why, j, mine, merit(j, &s->plans[0].bill));
     warn_of_limits(p->why, j, &p->bill);
-    warn_of_interruptions(p, offers_at(f->in->offers, p->offer));
+    warn_of_interruptions(p, j, offers_at(f->in->offers, p->offer));
 }
 
 /* --- what bounds the speed --- */

@@ -1,5 +1,6 @@
 #include "planner/plan_file.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,6 +117,23 @@ static void reads_back_what_was_planned(void **state)
     plan_file_release(&p);
 }
 
+/* The job said nothing: what a launch does is the plan's, in one place. */
+static void the_interval_between_checkpoints_is_written_down(void **state)
+{
+    (void)state;
+    const struct bill *b = &found->plans[0].bill;
+    const struct json *prediction = json_get(document, "prediction");
+    const struct json *checkpoint = json_get(prediction, "checkpoint");
+    assert_true(b->interval_s >= 600);
+    double recorded = json_num(json_get(document, "job"), "checkpoint_every", 0);
+    assert_true(fabs(recorded - b->interval_s) < 1e-6);
+    assert_true(fabs(json_num(checkpoint, "interval_seconds", 0) - b->interval_s) < 1e-6);
+    double optimal = json_num(checkpoint, "optimal_interval_seconds", 0);
+    assert_true(optimal <= b->interval_s && optimal > b->interval_s - 1);
+    double between = json_num(json_get(prediction, "stops"), "mean_seconds_between", 0);
+    assert_true(fabs(between / b->between_stops_s - 1) < 1e-9);
+}
+
 /* Replace the member at a dotted path. */
 static struct json *with(const char *path, struct json *value)
 {
@@ -165,6 +183,7 @@ static void refuses_what_does_not_belong_together(void **state)
         with("nodes", integer(2)),
         with("nodes", integer(0)),
         with("steps", integer(1)),
+        with("job.checkpoint_every", NULL),
         with("steps", number(1.5)),
         with("schedule.hash", text("xyz")),
         with("schedule.strategy.micro_batch", integer(1 << 19)),
@@ -238,6 +257,7 @@ int test_plan_file(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_was_planned),
+        cmocka_unit_test(the_interval_between_checkpoints_is_written_down),
         cmocka_unit_test(notices_figures_that_were_edited),
         cmocka_unit_test(refuses_what_does_not_belong_together),
         cmocka_unit_test(refuses_every_member_missing),

@@ -593,6 +593,9 @@ static void a_plan_on_spot_nodes_says_whether_interruptions_are_counted(void **s
     assert_non_null(strstr(s->plans[1].why, "interruptions are not counted"));
     assert_true(s->plans[1].ignores_interruptions);
     assert_non_null(strstr(s->plans[2].why, about));
+    assert_null(strstr(s->plans[0].why, "shared store"));
+    assert_non_null(strstr(s->plans[1].why, "; needs a shared store, or all goes with the node"));
+    assert_non_null(strstr(s->plans[2].why, "; needs a shared store, or all goes with the node"));
     assert_false(s->plans[2].ignores_interruptions);
     search_free(s);
     offers_free(l);
