@@ -158,7 +158,7 @@ struct parameter {
     char chip[RATES_NAME], stack[RATES_NAME]; /* "*" where the scope is wider */
 };
 
-enum { MAX_PARAMETERS = 2000, MAX_OF_ROW = 48, LEAST_RUNS = 4 };
+enum { MAX_RUNS = 20000, MAX_PARAMETERS = 2000, MAX_OF_ROW = 48, LEAST_RUNS = 4 };
 
 struct run {
     const struct evidence_row *row;
@@ -166,8 +166,9 @@ struct run {
     struct machine machine; /* with the former constants */
     int parameter[MAX_OF_ROW];
     int n_parameters;
-    double weight; /* in the fit */
-    double share;  /* of its group's one vote */
+    int of_stack, of_pair; /* runs of its stack, and of that on its chip */
+    double weight;         /* in the fit */
+    double share;          /* of its group's one vote */
 };
 
 struct fit {
@@ -231,30 +232,18 @@ static int parameter_of(struct fit *f, const struct turn *t, const struct eviden
     return f->n_parameters++;
 }
 
-/* Runs of a stack, on the chip or on all. */
-static int runs_of(const struct fit *f, const char *stack, const char *chip)
+/* A stack or a pair that too few runs show has no constants of its own. */
+static bool is_shown(const struct turn *t, const struct run *run)
 {
-    int n = 0;
-    for (int i = 0; i < f->n_runs; i++)
-        n += strcmp(f->runs[i].row->stack, stack) == 0 &&
-             (!chip || strcmp(f->runs[i].row->hw.gpu, chip) == 0);
-    return n;
-}
-
-/* A stack that too few runs show has no constants of its own; nor has a pair that is all there is
- * of its stack. */
-static bool is_shown(const struct fit *f, const struct turn *t, const struct evidence_row *r)
-{
-    int stack = runs_of(f, r->stack, NULL), pair = runs_of(f, r->stack, r->hw.gpu);
     if (t->scope == SCOPE_STACK)
-        return stack >= LEAST_RUNS;
-    return t->scope != SCOPE_PAIR || pair >= LEAST_RUNS;
+        return run->of_stack >= LEAST_RUNS;
+    return t->scope != SCOPE_PAIR || run->of_pair >= LEAST_RUNS;
 }
 
 static void add_parameters(struct fit *f, struct run *run)
 {
     for (size_t i = 0; i < BASE_COUNT(turns) && run->n_parameters < MAX_OF_ROW; i++) {
-        if (!uses(run->row, turns[i].knob) || !is_shown(f, &turns[i], run->row))
+        if (!uses(run->row, turns[i].knob) || !is_shown(&turns[i], run))
             continue;
         int p = parameter_of(f, &turns[i], run->row);
         if (p >= 0)
@@ -262,15 +251,21 @@ static void add_parameters(struct fit *f, struct run *run)
     }
 }
 
-/* Runs of a long table say less each. */
-static void set_weights(struct fit *f)
+/* How many runs share stack, pair and group; runs of a long table say less each. */
+static void count_alike(struct fit *f)
 {
     for (int i = 0; i < f->n_runs; i++) {
-        int same = 0;
-        for (int k = 0; k < f->n_runs; k++)
-            same += strcmp(f->runs[k].row->group, f->runs[i].row->group) == 0;
-        f->runs[i].weight = pow(same, -0.25) / row_log_sd;
-        f->runs[i].share = 1.0 / same;
+        struct run *run = &f->runs[i];
+        int of_group = 0;
+        for (int k = 0; k < f->n_runs; k++) {
+            const struct evidence_row *other = f->runs[k].row;
+            bool is_stack = strcmp(other->stack, run->row->stack) == 0;
+            run->of_stack += is_stack;
+            run->of_pair += is_stack && strcmp(other->hw.gpu, run->row->hw.gpu) == 0;
+            of_group += strcmp(other->group, run->row->group) == 0;
+        }
+        run->weight = pow(of_group, -0.25) / row_log_sd;
+        run->share = 1.0 / of_group;
     }
 }
 
@@ -278,6 +273,9 @@ static enum rc add_runs(struct fit *f, const struct calibrate_input *in, struct 
 {
     const struct evidence *ev = in->evidence;
     enum rc rc = RC_OK;
+    if (ev->n_rows > MAX_RUNS)
+        return err_set(e, RC_LIMIT,
+            "%zu runs are more than the %d that a fit takes; leave some out", ev->n_rows, MAX_RUNS);
     for (size_t i = 0; !rc && i < ev->n_rows; i++) {
         const struct evidence_row *row = &ev->rows[i];
         if ((in->is_used && !in->is_used[i]) || row->is_oom || row->tokens_per_s <= 0)
@@ -290,9 +288,9 @@ static enum rc add_runs(struct fit *f, const struct calibrate_input *in, struct 
         if (!rc)
             rc = case_machine(&run->machine, run->c, in->base, e);
     }
+    count_alike(f);
     for (int i = 0; !rc && i < f->n_runs; i++)
         add_parameters(f, &f->runs[i]);
-    set_weights(f);
     return rc;
 }
 

@@ -28,6 +28,7 @@ struct calibrate_result {
     double residual; /* mean absolute logarithm of predicted over measured, of the rows used */
 };
 
+/* RC_INVALID when no run says how fast it was, RC_LIMIT beyond 20,000 runs. */
 enum rc calibrate_fit(
     struct calibrate_result *out, const struct calibrate_input *in, struct err *e);
 void calibrate_release(struct calibrate_result *r);
