@@ -80,6 +80,8 @@ static const double fleet_factor[BILL_CASES] = {1, 3, 5};
 static const double gpus_of_cpu_node = 8 * (1 - 0.587);
 /* Saving more often loads disks and network in ways that no line here holds. */
 static const double least_interval_s = 600;
+/* Nor is more than this left to luck where the job does not say: judged. */
+static const double most_interval_s = 7200;
 /* The formula leaves out what is lost while making up for losses: at this share it is a tenth of
  * the run, and grows without bound soon after. */
 static const double most_lost = 0.5;
@@ -132,7 +134,9 @@ static void set_interval(
     struct bill *b, const struct job *j, const struct stops *mid, struct save_s save, double step_s)
 {
     b->optimal_interval_s = optimal_interval_s(mid, save, step_s);
-    b->interval_s = j->checkpoint_every_s > 0 ? j->checkpoint_every_s : ceil(b->optimal_interval_s);
+    double most = fmax(most_interval_s, fmax(step_s, save.stall + save.write));
+    b->interval_s =
+        j->checkpoint_every_s > 0 ? j->checkpoint_every_s : ceil(fmin(b->optimal_interval_s, most));
     b->between_stops_s = 1 / (mid->failures_per_s + mid->interruptions_per_s);
     b->restart_s = mid->restart_s;
     b->saves_in_notice = isfinite(mid->notice_save_s);

@@ -71,13 +71,13 @@ struct bill {
     double line_s[BILL_CASES][BILL_LINES];
     double run_s[BILL_CASES];    /* from renting to the last checkpoint */
     double billed_s[BILL_CASES]; /* paid for: whole billing units, at least the minimum */
-    double interval_s;           /* between checkpoints: the job's, else the optimal one */
-    double optimal_interval_s;   /* at least 10 min, a step and a save; 0: by bill_make_least */
-    double between_stops_s;      /* mean, of the whole job, mid; INFINITY: never */
-    double restart_s;            /* from a stop until training goes on, mid */
-    double stops[BILL_CASES];    /* expected in the whole run */
-    bool saves_in_notice;        /* a save fits into the notice of an interruption */
-    bool never_ends;             /* stops so often that nothing of the above holds */
+    double interval_s; /* between checkpoints: the job's, else the optimal one, at most 2 h */
+    double optimal_interval_s; /* at least 10 min, a step and a save; 0: by bill_make_least */
+    double between_stops_s;    /* mean, of the whole job, mid; INFINITY: never */
+    double restart_s;          /* from a stop until training goes on, mid */
+    double stops[BILL_CASES];  /* expected in the whole run */
+    bool saves_in_notice;      /* a save fits into the notice of an interruption */
+    bool never_ends;           /* stops so often that nothing of the above holds */
     bool is_priced;
     int64_t line_micro_usd[BILL_CASES][COST_LINES];
     int64_t total_micro_usd[BILL_CASES];

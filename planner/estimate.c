@@ -153,8 +153,11 @@ struct save_s estimate_save_s(double bytes, const struct strategy *s, const stru
     double shares = state_shares(s);
     double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
     bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
-    return (struct save_s){.write = bytes / writers / mc->disk_bytes_per_s,
-        .stall = is_on_host ? 0 : bytes / shares / mc->copy_bytes_per_s};
+    double write = bytes / writers / mc->disk_bytes_per_s;
+    double snapshot = is_on_host ? 0 : bytes / shares / mc->copy_bytes_per_s;
+    /* the bundled engine trains on when a save is written */
+    return (struct save_s){
+        .write = write, .stall = profile_of(s->engine)->is_bundled ? write : snapshot};
 }
 
 static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)

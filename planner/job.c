@@ -147,7 +147,7 @@ static const struct field fields[] = {
     {{"upload_bytes_per_second", "number", "rate of that upload; default 12.5e6 (100 Mbit/s)"},
         NUMBER, AT(upload_bytes_per_s), 0, NULL},
     {{"checkpoint_every", "duration",
-         "time between checkpoints; default what wastes the least time, by plan"},
+         "time between checkpoints; default what wastes least time, at most 2h"},
         SECONDS, AT(checkpoint_every_s), 0, NULL},
     {{"store", "text", "where checkpoints live: local, local+partner or shared:PATH"}, TEXT,
         TEXT_AT(store), NULL},
