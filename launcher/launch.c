@@ -271,6 +271,8 @@ static enum rc set_money_limit(struct launch *l, struct err *e)
     return RC_OK;
 }
 
+static const double whole_seconds_slack_s = 2;
+
 static enum rc set_time_limit(struct launch *l, struct err *e)
 {
     struct run_limits *m = &l->spec.limits;
@@ -280,7 +282,8 @@ static enum rc set_time_limit(struct launch *l, struct err *e)
     if (r->attempt_wall_s > 0 && r->ended_wall_s > r->attempt_wall_s)
         r->spent_s += r->ended_wall_s - r->attempt_wall_s;
     m->spent_s = r->spent_s;
-    if (m->max_s > 0 && m->spent_s >= m->max_s) {
+    /* times are kept in whole seconds, and every attempt may lose one by it */
+    if (m->max_s > 0 && m->spent_s > 0 && m->spent_s + whole_seconds_slack_s >= m->max_s) {
         char spent[UNITS_TEXT], limit[UNITS_TEXT];
         return err_set(e, RC_USAGE,
             "the run has taken %s already and its limit is %s; raise --max-hours",
