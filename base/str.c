@@ -66,6 +66,18 @@ void str_addc(struct str *s, char c)
     str_addn(s, &c, 1);
 }
 
+void str_add_shell_quoted(struct str *s, const char *text)
+{
+    str_addc(s, '\'');
+    for (; *text; text++) {
+        if (*text == '\'')
+            str_add(s, "'\\''");
+        else
+            str_addc(s, *text);
+    }
+    str_addc(s, '\'');
+}
+
 void str_addf(struct str *s, const char *fmt, ...)
 {
     va_list ap;

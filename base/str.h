@@ -28,6 +28,8 @@ void str_reset(struct str *s);
 void str_add(struct str *s, const char *text);
 void str_addn(struct str *s, const char *bytes, size_t n);
 void str_addc(struct str *s, char c);
+/* text in single quotes for sh. */
+void str_add_shell_quoted(struct str *s, const char *text);
 void str_addf(struct str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Drop n bytes from the front. */
 void str_drop(struct str *s, size_t n);

@@ -41,7 +41,7 @@ static enum rc try_engine(struct doctor *d, struct err *e)
         struct str s = STR_INIT;
         if (d->fan->v[i].err.code)
             continue;
-        shell_quote(&s, d->engines[i]);
+        str_add_shell_quoted(&s, d->engines[i]);
         str_add(&s, " version");
         char *command = shell_wrap(str_text(&s));
         exec_init(&exec[i], command);

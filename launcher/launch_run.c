@@ -161,7 +161,7 @@ static enum rc try_engine(struct launch *l, struct err *e)
     struct exec *exec = base_calloc(l->hosts.count, sizeof(*exec));
     for (size_t i = 0; i < l->hosts.count; i++) {
         struct str s = STR_INIT;
-        shell_quote(&s, l->info.nodes[i].engine);
+        str_add_shell_quoted(&s, l->info.nodes[i].engine);
         str_add(&s, " version");
         char *command = shell_wrap(str_text(&s));
         exec_init(&exec[i], command);
@@ -360,7 +360,7 @@ static enum rc write_specs(struct launch *l, struct err *e)
     for (size_t i = l->hosts.count; i-- > 0;) { /* ends with node 0's, which run.json keeps */
         struct str s = STR_INIT;
         str_add(&s, "umask 077; d=");
-        shell_quote(&s, l->info.nodes[i].dir);
+        str_add_shell_quoted(&s, l->info.nodes[i].dir);
         str_add(&s, "; mkdir -p \"$d\" && cat >\"$d/spec.json.new\" && "
                     "mv -f \"$d/spec.json.new\" \"$d/spec.json\"");
         char *command = shell_wrap(str_text(&s)), *text = spec_text(l, i);
@@ -427,12 +427,12 @@ static enum rc start_agents(struct launch *l, struct err *e)
     for (size_t i = 0; i < l->hosts.count; i++) {
         struct str s = STR_INIT;
         str_add(&s, "exec ");
-        shell_quote(&s, l->info.nodes[i].engine);
+        str_add_shell_quoted(&s, l->info.nodes[i].engine);
         str_add(&s, " agent --dir ");
-        shell_quote(&s, l->info.nodes[i].dir);
+        str_add_shell_quoted(&s, l->info.nodes[i].dir);
         if (l->o->rank_program) {
             str_add(&s, " --rank-program ");
-            shell_quote(&s, l->o->rank_program);
+            str_add_shell_quoted(&s, l->o->rank_program);
         }
         char *command = shell_wrap(str_text(&s));
         exec_init(&exec[i], command);

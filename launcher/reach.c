@@ -88,7 +88,7 @@ static void begin(struct reaching *r, size_t i)
 {
     struct str s = STR_INIT;
     str_add(&s, "exec ");
-    shell_quote(&s, r->engines[i]);
+    str_add_shell_quoted(&s, r->engines[i]);
     str_addf(&s, " reach %s", r->nonce);
     char *command = shell_wrap(str_text(&s));
     exec_init(&r->v[i].exec, command);

@@ -26,7 +26,7 @@ void scripts_free(struct script *s, size_t count)
 void script_set(struct str *text, const char *name, const char *value)
 {
     str_addf(text, "%s=", name);
-    shell_quote(text, value);
+    str_add_shell_quoted(text, value);
     str_addc(text, '\n');
 }
 

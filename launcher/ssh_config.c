@@ -94,16 +94,16 @@ static char *question(const struct host *h, const char *config_path)
     str_add(&s, "command -v ssh >/dev/null 2>&1 || exit 99; exec ssh -G");
     if (config_path) {
         str_add(&s, " -F ");
-        shell_quote(&s, config_path);
+        str_add_shell_quoted(&s, config_path);
     }
     if (h->port)
         str_addf(&s, " -p %d", h->port);
     if (h->user) {
         str_add(&s, " -l ");
-        shell_quote(&s, h->user);
+        str_add_shell_quoted(&s, h->user);
     }
     str_add(&s, " -- ");
-    shell_quote(&s, h->connect ? h->connect : h->name);
+    str_add_shell_quoted(&s, h->connect ? h->connect : h->name);
     return str_steal(&s);
 }
 

@@ -14,9 +14,9 @@ char *talk_command(const struct talk_node *node)
 {
     struct str s = STR_INIT;
     str_add(&s, "exec ");
-    shell_quote(&s, node->engine);
+    str_add_shell_quoted(&s, node->engine);
     str_add(&s, " agentctl --dir ");
-    shell_quote(&s, node->dir);
+    str_add_shell_quoted(&s, node->dir);
     char *command = shell_wrap(str_text(&s));
     str_release(&s);
     return command;

@@ -23,23 +23,11 @@ void exec_release(struct exec *x)
     str_release(&x->err);
 }
 
-void shell_quote(struct str *out, const char *text)
-{
-    str_addc(out, '\'');
-    for (; *text; text++) {
-        if (*text == '\'')
-            str_add(out, "'\\''");
-        else
-            str_addc(out, *text);
-    }
-    str_addc(out, '\'');
-}
-
 char *shell_wrap(const char *script)
 {
     struct str s = STR_INIT;
     assert(!strchr(script, '\n'));
     str_add(&s, "/bin/sh -c ");
-    shell_quote(&s, script);
+    str_add_shell_quoted(&s, script);
     return str_steal(&s);
 }

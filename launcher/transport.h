@@ -72,8 +72,6 @@ struct transport_ops {
 /* This machine, without SSH. Returns owned. */
 struct transport *transport_local_new(void);
 
-/* text in single quotes for sh. Appends. */
-void shell_quote(struct str *out, const char *text);
 /* "/bin/sh -c 'script'", which every login shell understands; the caller frees it. script must not
  * hold newlines (csh). */
 char *shell_wrap(const char *script);

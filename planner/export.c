@@ -60,18 +60,6 @@ void export_quote(struct str *out, const char *text)
     str_addc(out, '"');
 }
 
-void export_shell(struct str *out, const char *text)
-{
-    str_addc(out, '\'');
-    for (; *text; text++) {
-        if (*text == '\'')
-            str_add(out, "'\\''");
-        else
-            str_addc(out, *text);
-    }
-    str_addc(out, '\'');
-}
-
 void export_plain(struct str *out, const char *text)
 {
     for (; *text; text++)

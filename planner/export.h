@@ -61,8 +61,6 @@ struct export_ability {
 
 /* "text" with all but printable ASCII escaped: good for YAML, TOML and JSON. */
 void export_quote(struct str *out, const char *text);
-/* 'text' for a POSIX shell. */
-void export_shell(struct str *out, const char *text);
 /* A comment's worth: one line of printable ASCII. */
 void export_plain(struct str *out, const char *text);
 /* One sentence to left_out. */

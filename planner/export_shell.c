@@ -149,7 +149,7 @@ enum rc export_slurm(
 static void add_variable(struct str *out, const char *name, const char *value)
 {
     str_addf(out, "export %s=", name);
-    export_shell(out, value);
+    str_add_shell_quoted(out, value);
     str_add(out, "\n");
 }
 

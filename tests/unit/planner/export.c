@@ -25,7 +25,7 @@ static void quotes_leave_no_character_that_ends_a_string(void **state)
     assert_string_equal(
         str_text(&s), "\"a\\\"b\\\\c\\u000ad'e$(f)`g`#h\\u007f\\u00e9\\U0001f600\\u0001\"");
     str_reset(&s);
-    export_shell(&s, "a'b\nc$(d)");
+    str_add_shell_quoted(&s, "a'b\nc$(d)");
     assert_string_equal(str_text(&s), "'a'\\''b\nc$(d)'");
     str_reset(&s);
     export_plain(&s, "a\nb\xc3\xa9");
