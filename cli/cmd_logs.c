@@ -131,7 +131,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     struct printing w = {out, args_int(args, "rank", -1)};
     struct client_sink silent = {0}, sink = {.log = print_log, .ctx = &w};
     struct client_follow catch_up = {
-        .sink = &silent, .wants_logs = true, .stops_when_caught_up = true, .unreachable_s = 20};
+        .sink = &silent, .wants_logs = true, .stops_when_caught_up = true, .unreachable_s = 10};
     connect_from_args(&connect, &ask, args, out);
     enum rc rc = client_open(&c, run_operand(args), &connect, e);
     if (!rc && !args_flag(args, "offline")) {

@@ -26,6 +26,7 @@ struct stream {
     struct talk_stream messages;
     struct json *offsets; /* "metrics", "events", "logs": where to go on */
     double heard_s, retry_at_s, connect_s, broken_s;
+    bool is_lost; /* broken since broken_s, and nothing heard since */
     struct err why;
     bool is_caught_up;
 };
@@ -265,7 +266,9 @@ static void break_stream(struct following *w, size_t i, const struct err *why)
     struct transport *t = w->fan->v[i].t;
     end_stream(s);
     t->ops->drop(t);
-    if (s->state != STREAM_BROKEN && s->state != STREAM_CONNECTING) {
+    /* a host that takes the connection and then says nothing is as lost as one that does not */
+    if (!s->is_lost) {
+        s->is_lost = true;
         s->broken_s = clock_now_s();
         if (w->f->sink->link)
             w->f->sink->link(w->f->sink->ctx, w->fan->v[i].label, false, why->msg);
@@ -273,6 +276,14 @@ static void break_stream(struct following *w, size_t i, const struct err *why)
     s->why = *why;
     s->state = STREAM_BROKEN;
     s->retry_at_s = clock_now_s() + RETRY_S;
+}
+
+/* It speaks. */
+static void find_again(struct following *w, size_t i)
+{
+    if (w->v[i].is_lost && w->f->sink->link)
+        w->f->sink->link(w->f->sink->ctx, w->fan->v[i].label, true, "");
+    w->v[i].is_lost = false;
 }
 
 /* What the command printed since the last step. */
@@ -285,6 +296,7 @@ static enum rc take_messages(struct following *w, size_t i, struct err *e)
         talk_stream_feed(&s->messages, str_text(&s->exec.out), n);
         str_drop(&s->exec.out, n);
         s->heard_s = clock_now_s();
+        find_again(w, i);
         for (;;) {
             enum rc rc = talk_stream_take(&s->messages, &v, e);
             if (rc)
@@ -339,8 +351,6 @@ static void step_connecting(struct following *w, size_t i)
         break_stream(w, i, &e);
     } else if (p == PROGRESS_DONE) {
         s->state = STREAM_CONNECTED;
-        if (w->f->sink->link)
-            w->f->sink->link(w->f->sink->ctx, w->fan->v[i].label, true, "");
     }
 }
 
@@ -365,8 +375,7 @@ static bool has_given_up(struct following *w, struct err *e)
     double now_s = clock_now_s();
     double patience_s = w->f->unreachable_s > 0 ? w->f->unreachable_s : UNREACHABLE_S;
     const struct stream *s = &w->v[0];
-    bool is_broken = s->state == STREAM_BROKEN || s->state == STREAM_CONNECTING;
-    if (is_broken && now_s - s->broken_s > patience_s) {
+    if (s->is_lost && now_s - s->broken_s > patience_s) {
         err_set(e, RC_NODE, "host '%s' could not be reached for %.0f s (%s); the run may go on",
             w->fan->v[0].label, patience_s, s->why.msg);
         return true;

@@ -226,6 +226,17 @@ an_unreachable_host_makes_stop_honest() {
     nothing_left
 }
 
+# the servers take the connection, and nothing of the run is there to answer
+logs_of_a_run_whose_nodes_were_wiped_are_the_copies() {
+    begin
+    exits 0 "$berth" logs "$run" --tail 1
+    exits 0 "$berth" stop "$run" -y
+    rm -rf "$sshd_dir/a/home/berth" "$sshd_dir/b/home/berth"
+    exits 0 timeout 40 "$berth" logs "$run" --tail 1
+    says "could not be reached" "$tmp/err"
+    grep -q step "$tmp/out"
+}
+
 a_deleted_run_folder_ends_its_agent() {
     begin
     rm -rf "$(node_dir b 1)"
@@ -349,7 +360,8 @@ e2e a_killed_rank_ends_the_run_and_is_named a_rank_that_exits_is_named_with_its_
     a_launcher_killed_while_it_writes_the_specs_can_be_cleaned_up a_launcher_killed_while_staging_leaves_nothing \
     a_resume_that_fails_early_hides_nothing one_berth_at_a_time_starts_or_ends_a_run \
     a_run_folder_without_a_run_is_none servers_that_restart_do_not_matter \
-    an_unreachable_host_makes_stop_honest a_deleted_run_folder_ends_its_agent \
+    an_unreachable_host_makes_stop_honest \
+    logs_of_a_run_whose_nodes_were_wiped_are_the_copies a_deleted_run_folder_ends_its_agent \
     ctrl_c_leaves_a_run_running ctrl_c_at_any_moment_leaves_nothing_half \
     the_end_is_told_on_a_full_disk a_dead_agent_s_last_failure_is_the_cause \
     resume_shows_no_events_of_earlier_attempts a_full_disk_on_a_node_is_one_sentence
