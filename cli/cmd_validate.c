@@ -169,6 +169,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     struct rates *rates = NULL;
     struct validated *v = NULL;
     int folds = (int)args_int(args, "folds", 0);
+    if (args_has(args, "folds") && (folds < 2 || folds > 1000))
+        return err_set(e, RC_USAGE, "--folds must lie in 2 to 1000");
     enum rc rc = evidence_load(&ev, args_operand(args, 0), e);
     if (!rc)
         rc = folds > 0 ? rates_judged(&rates, e) : rates_load(&rates, args, e);

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Tables of measured runs: what validate and calibrate say of good, bad and odd ones. TAP output.
+. "$(dirname "$0")/../lib/tap.sh"
+cd "$tmp" || exit 1
+
+header=id,framework,model,gpu,n_gpus,n_layers,d_model,n_heads,d_ff,mlp,vocab,seq_len,strategy,micro_batch,grad_accum,precision,act_ckpt,flash_attn,tokens_per_s_per_gpu
+row() { echo "$1,llm-foundry,m,$2,$3,$4,4096,32,14336,swiglu,32000,2048,zero3,$5,1,bf16,full,yes,$6"; }
+{
+    echo "$header"
+    for i in 1 2 3 4 5 6; do row "run-$i" h100-sxm 8 32 $i $((8000 + 100 * i)); done
+} >good.csv
+
+a_fit_brings_predictions_to_the_measurements() {
+    exits 0 "$berth" validate good.csv --json
+    before=$(jq .throughput.mean_abs_rel_error "$tmp/out")
+    exits 0 "$berth" calibrate good.csv --date 2026-01-01 -o mine.json
+    says "from 6 runs" "$tmp/out"
+    jq -e '.schema == "calibration/1" and all(.entries[]; .date == "2026-01-01" and .source == "good.csv")' mine.json
+    exits 0 "$berth" validate good.csv --calibration mine.json --json --rows
+    jq -e --argjson before "$before" \
+        '.throughput.mean_abs_rel_error < $before / 3 and .throughput.mean_abs_rel_error < 0.05' "$tmp/out"
+    jq -e '[.rows[].calibrated] | unique == ["yes"]' "$tmp/out"
+}
+
+rows_that_cannot_be_predicted_are_listed_with_the_reason() {
+    {
+        cat good.csv
+        row unit-1 h100-sxm "8 GPUs" 32 1 8000
+        row gpu-1 abacus 8 32 1 8000
+        row gpus-1 h100-sxm "" 32 1 8000
+        row model-1 h100-sxm 8 "" 1 8000
+        row huge-1 h100-sxm 99999999999 32 1 8000
+        row inf-1 h100-sxm 8 32 1 1e999
+    } >odd.csv
+    exits 0 "$berth" validate odd.csv --json
+    jq -r '.skipped[] | "\(.id) \(.why)"' "$tmp/out" >skipped
+    cat skipped
+    diff skipped - <<'END'
+unit-1 bad-cell
+gpu-1 gpu-unknown
+gpus-1 gpus-unknown
+model-1 model-unknown
+huge-1 bad-cell
+inf-1 bad-cell
+END
+    exits 0 "$berth" validate odd.csv
+    says "skipped: 6 of 12 rows of full training" "$tmp/out"
+}
+
+files_that_are_no_tables_are_refused() {
+    printf 'id,gpu\n1,h100\n' >short.csv
+    exits 2 "$berth" validate short.csv
+    says "there is no column 'n_gpus'" "$tmp/err"
+    printf '\0\1\2' >binary.csv
+    exits 2 "$berth" calibrate binary.csv
+    one_sentence
+    exits 2 "$berth" validate absent.csv
+    one_sentence
+    echo "$header" >empty.csv
+    exits 2 "$berth" calibrate empty.csv
+    says "nothing to calibrate with" "$tmp/err"
+    exits 2 "$berth" validate good.csv --folds 1
+    says "2 to 1000" "$tmp/err"
+    echo '{"schema": "calibration/1", "entries": [{"device": "gpu"}]}' >bad.json
+    exits 2 "$berth" validate good.csv --calibration bad.json
+    says "calibration entry 1" "$tmp/err"
+    exits 1 "$berth" calibrate good.csv -o absent/mine.json
+    one_sentence
+}
+
+for name in a_fit_brings_predictions_to_the_measurements \
+    rows_that_cannot_be_predicted_are_listed_with_the_reason files_that_are_no_tables_are_refused; do
+    t "$name" "$name"
+done
+tap_done
