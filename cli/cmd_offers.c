@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
@@ -151,6 +152,15 @@ static enum rc make_filter(struct filter **out, const struct args *args, struct 
     enum rc rc = filter_parse(out, str_text(&s), e);
     str_release(&s);
     return rc;
+}
+
+/* A file named where words to search for stand. */
+static void warn_of_files(const struct args *args, struct out *out)
+{
+    for (size_t i = 0; i < args_operands(args); i++)
+        if (file_exists(args_operand(args, i)))
+            out_warn(out, "'%s' is looked for as a word; --offers %s reads the file",
+                args_operand(args, i), args_operand(args, i));
 }
 
 static enum rc check_gpu_names(const struct args *args, const struct offers *l, struct err *e)
@@ -323,6 +333,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     enum rc rc = table_check_args(COLUMNS, args, e);
     if (!rc)
         rc = make_filter(&f, args, e);
+    if (!rc)
+        warn_of_files(args, out);
     if (!rc)
         rc = offers_load(&l, args, out, e);
     if (!rc)

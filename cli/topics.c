@@ -34,7 +34,7 @@ static void write_exit_codes(struct str *s)
 {
     str_add(s,
         "Exit codes\n\n"
-        "    0  done; for launch --wait, wait, logs --follow: the run succeeded\n"
+        "    0  done; for launch, attach, wait and logs --follow: the run succeeded\n"
         "    1  failed, and no other code says it better\n"
         "    2  usage: unknown option, bad value, missing terminal, an input file that is\n"
         "       absent, unreadable or wrong\n"

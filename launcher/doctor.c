@@ -73,7 +73,16 @@ static enum rc stage_engine(struct doctor *d, const char *engine, struct err *e)
         d->engines[i] = path_join(dir, "berth-engine");
         free(dir);
     }
-    return stage_run(d->fan, &file, (const char *const *)d->engines, NULL, NULL, e);
+    bool *was_out = base_calloc(d->fan->count, sizeof(*was_out));
+    for (size_t i = 0; i < d->fan->count; i++)
+        was_out[i] = d->fan->v[i].err.code != RC_OK;
+    rc = stage_run(d->fan, &file, (const char *const *)d->engines, NULL, NULL, e);
+    for (size_t i = 0; rc != RC_INTERRUPTED && i < d->fan->count; i++)
+        if (!was_out[i] && d->fan->v[i].err.code)
+            preflight_set(&d->p->v[i], CHECK_ENGINE, VERDICT_FAIL, "cannot be put there",
+                d->fan->v[i].err.msg);
+    free(was_out);
+    return rc;
 }
 
 static enum rc try_network(struct doctor *d, struct err *e)

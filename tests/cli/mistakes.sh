@@ -144,6 +144,12 @@ switches_and_columns_are_checked() {
     says "unknown column 'nope'" "$tmp/err"
 }
 
+a_file_among_the_words_is_pointed_out() {
+    cp "$data/nodes.csv" "$tmp/inv.csv"
+    exits 0 "$berth" offers "$tmp/inv.csv"
+    says "--offers $tmp/inv.csv reads the file" "$tmp/err"
+}
+
 an_interrupt_leaves_one_document() {
     local rc signal
     mkfifo "$tmp/never"
@@ -163,7 +169,7 @@ for name in no_limit_is_said_by_leaving_it_out words_that_fit_no_offer_are_named
     edited_plans_are_noticed a_dash_is_standard_output \
     what_nobody_reads_is_named figures_out_of_range_are_said_as_they_were_given \
     checkpoints_are_billed_as_often_as_they_are_saved a_family_means_all_its_models \
-    switches_and_columns_are_checked an_interrupt_leaves_one_document; do
+    switches_and_columns_are_checked a_file_among_the_words_is_pointed_out an_interrupt_leaves_one_document; do
     t "$name" "$name"
 done
 tap_done

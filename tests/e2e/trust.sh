@@ -214,15 +214,18 @@ one_session_at_a_time_is_enough() {
 
 what_login_files_print_does_no_harm() {
     sshd_start noisy "ForceCommand echo Welcome to the machine; echo more >&2; exec /bin/sh -c \"\$SSH_ORIGINAL_COMMAND\""
-    exits 0 "$berth" doctor "127.0.0.1:$sshd_port" "${sshd_connect[@]}"
+    # files go through SFTP, which a forced command replaces: a launch would fail, and doctor says so
+    exits 6 "$berth" doctor "127.0.0.1:$sshd_port" "${sshd_connect[@]}"
+    says "cannot be put there" "$tmp/out"
     one_node_plan "$tmp/plan1.json"
     head -c 1000 /dev/urandom >"$tmp/data.txt"
     echo "127.0.0.1:$sshd_port dir=$sshd_dir/noisy/home/berth" >"$tmp/hosts"
-    # files go through SFTP, which a forced command replaces: let it through
+    # let it through
     sed -i 's/^ForceCommand.*/ForceCommand case "$SSH_ORIGINAL_COMMAND" in internal-sftp) exec \/usr\/lib\/openssh\/sftp-server ;; *) echo Welcome; exec \/bin\/sh -c "$SSH_ORIGINAL_COMMAND" ;; esac/' \
         "$sshd_dir/noisy/sshd_config"
     sshd_stop noisy
     sshd_restart noisy
+    exits 0 "$berth" doctor "127.0.0.1:$sshd_port" "${sshd_connect[@]}"
     exits 0 "$berth" launch "$tmp/plan1.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/data.txt" --rank-program "$top/tests/lib/fake_rank" --env FAKE_STEPS=1
 }
