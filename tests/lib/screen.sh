@@ -3,7 +3,6 @@ socket=$tmp/tmux.0
 terminals=0
 unset TMUX NO_COLOR ESCDELAY
 export TERM=xterm-256color
-export LSAN_OPTIONS=suppressions=$top/tests/lib/lsan.supp:print_suppressions=0
 
 tm() { tmux -S "$socket" -f /dev/null "$@"; }
 tap_cleanup() {

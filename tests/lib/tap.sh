@@ -11,6 +11,7 @@ tmp=$(mktemp -d "${TMPDIR:-/tmp}/berth-test.XXXXXX")
 tap_cleanup() { :; }
 trap 'tap_cleanup; rm -rf "$tmp"' EXIT
 export BERTH_HOME=$tmp/home LC_ALL=C.UTF-8 TZ=UTC
+export LSAN_OPTIONS=suppressions=$top/tests/lib/lsan.supp:print_suppressions=0
 mkdir -p "$BERTH_HOME"
 
 t() {
