@@ -96,7 +96,7 @@ static void overlap_lies_between_the_longest_lane_and_the_sum(void **state)
     }
 }
 
-/* FSDP pipeline (modelling.md section 8): with links much slower than compute a zero3 micro step
+/* FSDP pipeline: with links much slower than compute a zero3 micro step
  * takes its collectives; with links much faster, its compute and what cannot overlap. */
 static void slow_links_bound_zero3_by_traffic_and_fast_ones_by_compute(void **state)
 {
