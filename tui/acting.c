@@ -20,12 +20,18 @@ void acting_release(struct acting *a)
     log_ring_release(&a->log);
 }
 
+bool acting_is_free(struct ui *ui)
+{
+    if (ui->acting.is_running)
+        ui_note(ui, ROLE_WARN, "%s is still running: wait for it", ui->acting.title);
+    return !ui->acting.is_running;
+}
+
 bool acting_begin(
     struct ui *ui, enum action what, const char *title, struct argv *argv, bool is_kept)
 {
     struct acting *a = &ui->acting;
-    if (a->is_running) {
-        ui_note(ui, ROLE_WARN, "%s is still running: wait for it", a->title);
+    if (!acting_is_free(ui)) {
         argv_release(argv);
         return false;
     }

@@ -26,6 +26,8 @@ struct acting {
 
 void acting_init(struct acting *a);
 void acting_release(struct acting *a);
+/* False, with a note, while one is running: to be asked before the user is asked anything. */
+bool acting_is_free(struct ui *ui);
 /* Prepare to run argv (taken: it is empty afterwards) and ask the loop to start it. A note is left
  * and false returned when another one is running. */
 bool acting_begin(

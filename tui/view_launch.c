@@ -244,7 +244,7 @@ static void launch_act(struct ui *ui, enum action action)
             dry_run(ui);
         break;
     case ACT_LAUNCH:
-        if (is_ready(ui))
+        if (is_ready(ui) && acting_is_free(ui))
             ask(ui);
         break;
     default:

@@ -267,6 +267,8 @@ void run_ask_stop(struct ui *ui, const struct run_row *r)
         ui_note(ui, ROLE_WARN, "the run is already %s", run_state_name(r->state));
         return;
     }
+    if (!acting_is_free(ui))
+        return;
     str_addf(&s, "Run        %s\n", r->id);
     str_addf(&s, "Progress   step %lld of %lld\n", (long long)r->step, (long long)r->steps);
     str_addf(&s, "Cost       %s so far\n", show_usd(cost, run_cost_usd(r, ui->now_s)));
@@ -287,6 +289,8 @@ void run_ask_resume(struct ui *ui, const struct run_row *r)
         ui_note(ui, ROLE_WARN, "the run is %s", run_state_name(r->state));
         return;
     }
+    if (!acting_is_free(ui))
+        return;
     str_addf(&s, "Run        %s, %s\n", r->id, run_state_name(r->state));
     str_addf(&s, "Hosts      as before (%lld)\n", (long long)r->hosts);
     if (r->money.micro_usd_per_hour > 0)

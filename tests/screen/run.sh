@@ -61,7 +61,7 @@ stop_and_resume_ask_then_act() {
     keys X
     shows 'Stop this run?'
     keys yes Enter
-    shows 'cancelled  step '
+    shows 'cancelled  step ' ': done'
     keys X
     shows 'the run is already cancelled'
     keys R

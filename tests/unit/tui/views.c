@@ -264,6 +264,25 @@ static void run_looks_as_intended(void **state)
     free_ui(ui);
 }
 
+/* The run has ended as its record says, the command that stopped it has not. */
+static void resume_is_not_offered_while_stop_is_at_work(void **state)
+{
+    (void)state;
+    struct ui *ui = make_ui();
+    fill_run(ui);
+    ui->run.row.money.micro_usd_per_hour = 0; /* else it must be named */
+    press(ui, "5Xyes\n");
+    assert_int_equal(ui->acting.what, ACT_STOP);
+    ui->run.row.state = RUN_CANCELLED;
+    press(ui, "R");
+    assert_false(ui->question.is_open);
+    assert_non_null(strstr(ui->note, "is still running: wait for it"));
+    acting_end(ui, 0, "");
+    press(ui, "R");
+    assert_true(ui->question.is_open);
+    free_ui(ui);
+}
+
 static void runs_look_as_intended(void **state)
 {
     (void)state;
@@ -406,6 +425,7 @@ int test_views(void)
         cmocka_unit_test(plans_look_as_intended),
         cmocka_unit_test(help_looks_as_intended),
         cmocka_unit_test(run_looks_as_intended),
+        cmocka_unit_test(resume_is_not_offered_while_stop_is_at_work),
         cmocka_unit_test(runs_look_as_intended),
         cmocka_unit_test(launch_looks_as_intended),
         cmocka_unit_test(log_stays_in_place_while_it_is_read),
