@@ -93,9 +93,12 @@ a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole() {
     echo "127.0.0.1:$(cat "$sshd_dir/b/port") dir=$tmp/small/berth" >>"$tmp/full"
     hosts=$tmp/full start_run
     until_true 60 saved 20
-    # what is left is less than one more checkpoint
-    head -c 400m /dev/zero >"$tmp/small/fill" 2>"$tmp/fill.err" || true
+    # nothing is left, nor when an old checkpoint makes room for the next one
+    while [ -d "$tmp/small" ] && sleep 0.05; do cat /dev/zero >>"$tmp/small/fill" || true; done 2>/dev/null &
+    local filler=$!
     exits 10 "$berth" wait "$run" "${sshd_connect[@]}"
+    kill "$filler"
+    wait "$filler" || true
     "$berth" status "$run" --json "${sshd_connect[@]}" >"$tmp/status.json"
     jq . "$tmp/status.json"
     jq -r .failure.message "$tmp/status.json" >"$tmp/message"
