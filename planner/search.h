@@ -23,14 +23,14 @@
 struct offer;
 struct offers;
 
-enum { SEARCH_TEXT = 240, SEARCH_MAX_RANKS = 16384 };
+enum { SEARCH_TEXT = 240, SEARCH_MAX_RANKS = 16384, SEARCH_PLANS = 10 };
 
 /* All borrowed for the call. The job must be finished (job_finish), the offers settled. */
 struct search_input {
     const struct job *job;
     const struct offers *offers;
     const struct rates *rates;
-    size_t max_plans;                /* at most so many, 0: 10 */
+    size_t max_plans;                /* at most so many, 0: SEARCH_PLANS */
     const atomic_bool *is_cancelled; /* polled; NULL: never */
     bool tries_everything;           /* no bounds: for tests */
 };

@@ -9,7 +9,7 @@
 #include "planner/launchable.h"
 #include "planner/search_cells.h"
 
-enum { DEFAULT_PLANS = 10, MAX_PARETO = 200 };
+enum { MAX_PARETO = 200 };
 #define NO_CANDIDATE SIZE_MAX
 
 /* One offer with the best strategy of one of its cells. */
@@ -43,7 +43,7 @@ struct ranking *ranking_new(struct finder *f)
     struct ranking *r = base_calloc(1, sizeof *r);
     size_t offers = offers_count(f->in->offers);
     r->f = f;
-    r->wanted = f->in->max_plans ? f->in->max_plans : DEFAULT_PLANS;
+    r->wanted = f->in->max_plans ? f->in->max_plans : SEARCH_PLANS;
     r->max_plans = r->wanted > 2 ? r->wanted : 2;
     r->best = base_alloc((r->max_plans + 1) * sizeof *r->best);
     r->merit = base_calloc(offers + 1, sizeof *r->merit);
@@ -93,19 +93,35 @@ static int compare_num(double a, double b)
     return (a > b) - (a < b);
 }
 
+static int compare_bills(const struct bill *a, const struct bill *b)
+{
+    int d = (a->is_priced ? 0 : 1) - (b->is_priced ? 0 : 1);
+    if (!d)
+        d = compare_num((double)a->total_micro_usd[BILL_MID], (double)b->total_micro_usd[BILL_MID]);
+    return d ? d : compare_num(a->run_s[BILL_MID], b->run_s[BILL_MID]);
+}
+
 /* By the objective, then money, time, number of ranks, and place in the list: a total order. */
 static int compare_candidates(const struct candidate *a, const struct candidate *b)
 {
     int d = compare_num(a->merit, b->merit);
     if (!d)
-        d = (a->bill.is_priced ? 0 : 1) - (b->bill.is_priced ? 0 : 1);
-    if (!d)
-        d = compare_num(
-            (double)a->bill.total_micro_usd[BILL_MID], (double)b->bill.total_micro_usd[BILL_MID]);
-    if (!d)
-        d = compare_num(a->bill.run_s[BILL_MID], b->bill.run_s[BILL_MID]);
+        d = compare_bills(&a->bill, &b->bill);
     if (!d)
         d = compare_num((double)a->cell->nodes, (double)b->cell->nodes);
+    if (!d)
+        d = (a->offer > b->offer) - (a->offer < b->offer);
+    return d;
+}
+
+/* The same order of plans. */
+static int compare_plans(const struct job *j, const struct plan *a, const struct plan *b)
+{
+    int d = compare_num(merit(j, &a->bill), merit(j, &b->bill));
+    if (!d)
+        d = compare_bills(&a->bill, &b->bill);
+    if (!d)
+        d = compare_num((double)a->nodes, (double)b->nodes);
     if (!d)
         d = (a->offer > b->offer) - (a->offer < b->offer);
     return d;
@@ -466,6 +482,19 @@ static enum rc add_plans(struct ranking *r, struct err *e)
     return rc;
 }
 
+/* Candidates are in the order of quick estimates, plans in that of the figures they show. */
+static void sort_plans(const struct finder *f)
+{
+    struct search *s = f->out;
+    for (size_t i = 1; i < s->n_plans; i++) {
+        struct plan p = s->plans[i];
+        size_t at = i;
+        for (; at > 0 && compare_plans(f->in->job, &p, &s->plans[at - 1]) < 0; at--)
+            s->plans[at] = s->plans[at - 1];
+        s->plans[at] = p;
+    }
+}
+
 static void add_pareto(struct ranking *r)
 {
     struct search *s = r->f->out;
@@ -505,6 +534,7 @@ enum rc ranking_finish(struct ranking *r, struct err *e)
     enum rc rc = add_plans(r, e);
     if (rc)
         return rc;
+    sort_plans(r->f);
     for (size_t i = 0; i < r->f->out->n_plans; i++)
         explain_rank(r->f, i);
     if (r->f->out->n_plans > r->wanted)

@@ -512,6 +512,39 @@ static void a_plan_that_misses_the_deadline_as_a_whole_is_not_listed(void **stat
     job_release(&j);
 }
 
+/* Two offers whose plans change places between the quick estimate and the whole one: the list goes
+ * by the figures it shows. */
+static void plans_are_in_the_order_of_the_figures_they_show(void **state)
+{
+    (void)state;
+    struct job j = job_of("llama-3.1-8b", 10000000000, 4096, 128);
+    j.objective = OBJECTIVE_TIME;
+    int inverted = 0;
+    for (int i = 0; i < 400 && inverted == 0; i++) {
+        struct offers *l = offers_new();
+        double quick[2], whole[2];
+        for (int k = 0; k < 2; k++) {
+            struct offer o = offer_of(k ? "b" : "a", k ? "h200-sxm" : "h100-sxm", 8, 16, USD_MICRO);
+            struct offers *alone = offers_new();
+            o.inter_gbps_per_node = (k ? 6400 : 6390) * pow(0.985, i);
+            add(l, o);
+            add(alone, o);
+            struct search *s = run(&j, alone, false);
+            quick[k] = s->pareto[s->n_pareto - 1].run_s;
+            whole[k] = s->plans[0].bill.run_s[BILL_MID];
+            search_free(s);
+            offers_free(alone);
+        }
+        struct search *s = run(&j, l, false);
+        inverted += (quick[0] < quick[1]) != (whole[0] < whole[1]);
+        assert_true(s->plans[0].bill.run_s[BILL_MID] <= s->plans[1].bill.run_s[BILL_MID]);
+        search_free(s);
+        offers_free(l);
+    }
+    assert_true(inverted > 0);
+    job_release(&j);
+}
+
 /* The search on one GPU of so many bytes. */
 static struct search *on_gpu_of(const struct job *j, int64_t bytes)
 {
@@ -881,6 +914,7 @@ int test_search(void)
         cmocka_unit_test(what_would_do_does),
         cmocka_unit_test(names_the_memory_that_is_short),
         cmocka_unit_test(a_plan_that_misses_the_deadline_as_a_whole_is_not_listed),
+        cmocka_unit_test(plans_are_in_the_order_of_the_figures_they_show),
         cmocka_unit_test(no_listed_plan_is_too_large_at_the_edge_of_memory),
         cmocka_unit_test(a_plan_on_spot_nodes_says_whether_interruptions_are_counted),
         cmocka_unit_test(an_offer_that_stops_too_often_to_finish_is_refused),
