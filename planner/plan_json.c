@@ -177,8 +177,7 @@ struct json *plan_prediction_json(const struct plan *p, const struct rates *rate
     return v;
 }
 
-/* Names and numbers of a strategy as plan-list/1 spells them. */
-static void add_strategy(struct json *v, const struct strategy *s)
+void plan_json_add_strategy(struct json *v, const struct strategy *s)
 {
     json_add_int(v, "gpus", s->ranks);
     json_add_str(v, "strategy", strategy_kind_name(s->kind));
@@ -205,12 +204,14 @@ static struct json *plan_json(
     json_add_int(v, "rank", (int64_t)rank);
     json_add(v, "offer", offer_to_json(offers_at(offers, p->offer)));
     json_add_int(v, "nodes", p->nodes);
-    add_strategy(v, &p->strategy);
+    plan_json_add_strategy(v, &p->strategy);
     json_add_bool(v, "launchable", p->is_launchable);
     json_add_str(v, "not_launchable", p->is_launchable ? NULL : p->not_launchable);
     json_add_members(v, plan_prediction_json(p, rates));
     json_add_str(v, "why", p->why);
     json_add_str(v, "limits", p->limits);
+    if (p->knows_network)
+        json_add(v, "network", network_needs_json(&p->network));
     return v;
 }
 
@@ -224,7 +225,7 @@ static struct json *pareto_json(const struct search *s, const struct offers *off
         json_add_str(v, "provider", o->provider);
         json_add_str(v, "id", o->id);
         json_add_int(v, "nodes", p->nodes);
-        add_strategy(v, &p->strategy);
+        plan_json_add_strategy(v, &p->strategy);
         json_add_num(v, "hours", p->run_s / 3600);
         json_add_num(v, "cost_usd", (double)p->micro_usd / (double)USD_MICRO);
         if (p->plan >= 0)

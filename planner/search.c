@@ -320,6 +320,18 @@ enum rc search_run(struct search **out, const struct search_input *in, struct er
     return RC_OK;
 }
 
+enum rc search_find_network(struct search *s, const struct search_input *in, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < s->n_plans; i++) {
+        struct plan *p = &s->plans[i];
+        rc = network_needs_make(
+            &p->network, &in->job->model, &p->strategy, &p->hw, p->stack, in->rates, e);
+        p->knows_network = !rc;
+    }
+    return rc;
+}
+
 /* --- alternatives on the same nodes --- */
 
 /* The one cell of so many nodes of the offer. */

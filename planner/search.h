@@ -18,6 +18,7 @@
 #include "planner/estimate.h"
 #include "planner/job.h"
 #include "planner/launchable.h"
+#include "planner/network_need.h"
 #include "planner/rates.h"
 
 struct offer;
@@ -49,6 +50,8 @@ struct plan {
     char not_launchable[LAUNCHABLE_TEXT]; /* why */
     char why[SEARCH_TEXT];                /* why it has this rank */
     char limits[SEARCH_TEXT];             /* what bounds its speed, and how full memory is */
+    bool knows_network;                   /* by search_find_network, for it takes as long again */
+    struct network_needs network;
 };
 
 /* A point of the Pareto front, by rising cost and falling time. */
@@ -96,6 +99,9 @@ struct search {
  * search_free. */
 enum rc search_run(struct search **out, const struct search_input *in, struct err *e);
 void search_free(struct search *s);
+
+/* How fast the wires of each plan must be: network of its plans. */
+enum rc search_find_network(struct search *s, const struct search_input *in, struct err *e);
 
 /* The best that each way of sharding can do on the same nodes. */
 struct alternative {
