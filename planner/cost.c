@@ -94,16 +94,16 @@ struct stops {
 };
 
 /* A rented replacement is bare; an owned node is restarted. */
-static struct stops stops_of(const double line[BILL_LINES], const struct offer *o, int64_t nodes,
-    struct save_s save, enum bill_case c)
+static struct stops stops_of(const double line[BILL_LINES], const struct job *j,
+    const struct offer *o, int64_t nodes, struct save_s save, enum bill_case c)
 {
     double per_node =
         o->device == DEVICE_CPU ? gpus_of_cpu_node : fmax(1, (double)o->gpus_per_node);
+    double times = fleet_factor[c] * (j->failures_times > 0 ? j->failures_times : 1);
     bool is_owned = o->market == MARKET_OWNED, is_known = o->interruptions_per_hour > 0;
     double bare = line[BILL_BOOT] + line[BILL_STAGING] + line[BILL_DATA];
     double save_s = save.stall + save.write;
-    return (struct stops){
-        .failures_per_s = (double)nodes * per_node * failures_per_gpu_s * fleet_factor[c],
+    return (struct stops){.failures_per_s = (double)nodes * per_node * failures_per_gpu_s * times,
         .interruptions_per_s = is_known ? (double)nodes * o->interruptions_per_hour / 3600 : 0,
         .restart_s = (is_owned ? 0 : bare) + line[BILL_WARM_UP] + save.write,
         .notice_save_s = save_s < o->notice_s ? save_s : INFINITY};
@@ -254,7 +254,7 @@ static void make(struct bill *out, const struct job *j, const struct offer *o, i
     out->interval_s = j->checkpoint_every_s;
     for (int c = 0; c < BILL_CASES; c++) {
         fill_seconds(out->line_s[c], j, o, step_s[c], save, 0);
-        stops[c] = stops_of(out->line_s[c], o, nodes, save, (enum bill_case)c);
+        stops[c] = stops_of(out->line_s[c], j, o, nodes, save, (enum bill_case)c);
     }
     if (!is_least)
         set_interval(out, j, &stops[BILL_MID], save, x->step_s);

@@ -49,6 +49,9 @@ struct job {
     struct json *training; /* see planner/training.h; passed to the engine as it is */
     /* set by job_finish */
     bool is_seq_assumed, is_batch_assumed;
+    /* of a question, not of the job (planner/what_if.h): nodes fail so many times as often as is
+     * taken otherwise; 0: as often */
+    double failures_times;
 };
 
 /* One field of a job file. */
@@ -80,6 +83,8 @@ enum rc job_finish(struct job *j, struct err *e);
 /* Part of job_finish: names in the lists of gpus, fabrics and strategies are known ones, spelled as
  * in offers/1. */
 enum rc job_settle_lists(struct job *j, struct err *e);
+/* Part of it: names of GPUs in a list, as sellers write them, become ids and families. */
+enum rc job_settle_gpus(char list[JOB_LIST], struct err *e);
 /* A limit of nothing is a mistake, not the absence of a limit: the sentence for a field, by its
  * name in job files, whose value is 0. */
 enum rc job_refuse_zero(const char *field, double value, struct err *e);

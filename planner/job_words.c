@@ -91,8 +91,7 @@ static const char *family_of(const char *name)
     return strcasecmp(name, "cpu") == 0 ? "cpu" : gpu_family(name);
 }
 
-/* Names of sellers become ids or families. */
-static enum rc settle_gpus(char list[JOB_LIST], struct err *e)
+enum rc job_settle_gpus(char list[JOB_LIST], struct err *e)
 {
     struct str s = STR_INIT;
     enum rc rc = RC_OK;
@@ -141,7 +140,7 @@ enum rc job_settle_lists(struct job *j, struct err *e)
 {
     enum rc rc = check_strategies(j->strategy, e);
     if (!rc)
-        rc = settle_gpus(j->gpu, e);
+        rc = job_settle_gpus(j->gpu, e);
     if (!rc)
         rc = settle_fabrics(j->fabric, e);
     return rc;

@@ -391,6 +391,20 @@ static void fill_cpu(struct machine *m, struct lookup *l)
             fmin(m->fabric_bytes_per_s, ranks * need(l, "fabric_stream_bytes_per_s"));
 }
 
+/* The patterns are those of one model or of all. */
+static void scale(struct machine *m, const struct lookup *l, const struct rates_scale *s)
+{
+    if (!matches(s->device, l->device) || !matches(s->chip, l->chip))
+        return;
+    for (int p = 0; p < PRECISION_KINDS; p++)
+        m->matmul_efficiency[p] *= s->compute;
+    m->attention_efficiency *= s->compute;
+    m->attention_backward_efficiency *= s->compute;
+    m->memory_bytes_per_s *= s->compute;
+    m->copy_bytes_per_s *= s->host_link;
+    m->link_bytes_per_s *= s->link * (m->hw.is_link_pcie ? s->host_link : 1);
+}
+
 static enum rc check_hardware(const struct hardware *hw, struct err *e)
 {
     const char *what = hw->is_gpu ? hw->gpu : "cpu";
@@ -430,6 +444,8 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
     else
         fill_cpu(out, &l);
     out->host_adam_bytes_per_s = out->host_bytes_per_s / need(&l, "host_adam_bytes_per_param");
+    for (size_t i = 0; i < r->n_scales; i++)
+        scale(out, &l, &r->scales[i]);
     free(l.applies);
     if (l.missing)
         return err_set(e, RC_INVALID, "calibration has no positive '%s' for '%s' and stack '%s'",

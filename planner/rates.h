@@ -59,12 +59,23 @@ struct rates_constant {
     const struct json *value;
 };
 
+/* What if hardware reached more or less than its constants say? Factors of rates; patterns as those
+ * of an entry. */
+struct rates_scale {
+    const char *device, *chip;
+    double compute;   /* of products, attention and memory traffic */
+    double link;      /* between the GPUs of a node */
+    double host_link; /* between a GPU and its host; where GPUs meet over it, theirs too */
+};
+
 struct rates {
     struct json *root;
     struct rates_entry *entries;
     size_t n;
     struct rates_constant *constants; /* by name, then entry */
     size_t n_constants;
+    const struct rates_scale *scales; /* borrowed; NULL: constants are taken as they are */
+    size_t n_scales;
 };
 
 /* The constants built in: judged ones, and those fitted to published runs. On success release with
