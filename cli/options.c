@@ -252,6 +252,26 @@ static enum rc set_from_flag(struct slot *s, const char *text, struct err *e)
     return RC_USAGE;
 }
 
+static bool is_pair(const char *word)
+{
+    return word[0] != '-' && strchr(word, '=');
+}
+
+/* The value, and of an option that takes pairs those that follow it at argv[*i]. */
+static enum rc set_with_pairs(
+    struct slot *s, const char *text, int argc, char *const *argv, int *i, struct err *e)
+{
+    struct str all = STR_INIT;
+    if (!s->option->takes_pairs)
+        return set_from_flag(s, text, e);
+    str_add(&all, text);
+    while (*i + 1 < argc && is_pair(argv[*i + 1]))
+        str_addf(&all, " %s", argv[++*i]);
+    enum rc rc = set_from_flag(s, str_text(&all), e);
+    str_release(&all);
+    return rc;
+}
+
 static enum rc unknown_option(const struct args *a, const char *name, size_t len, struct err *e)
 {
     const char **words = base_alloc(a->n_slots * sizeof(*words));
@@ -283,12 +303,13 @@ static enum rc take_long(struct args *a, int argc, char *const *argv, int *i, st
     if (!s)
         return unknown_option(a, name, len, e);
     if (name[len] == '=')
-        return set_from_flag(s, name + len + 1, e);
+        return set_with_pairs(s, name + len + 1, argc, argv, i, e);
     if (s->option->kind == OPTION_FLAG)
         return set_from_flag(s, "true", e);
     if (*i + 1 >= argc)
         return missing_value(s->option, e);
-    return set_from_flag(s, argv[++*i], e);
+    ++*i;
+    return set_with_pairs(s, argv[*i], argc, argv, i, e);
 }
 
 /* A cluster of letters, "-qy", "-o FILE" or "-oFILE". */

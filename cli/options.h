@@ -31,6 +31,7 @@ struct option {
     char letter;       /* short form */
     enum option_kind kind;
     bool is_repeatable;
+    bool takes_pairs;     /* words NAME=VALUE that follow the value belong to it */
     bool is_setting;      /* also read from BERTH_NAME and from the configuration files */
     const char *argument; /* what --help calls the value; default from the kind */
     const char *choices;  /* OPTION_CHOICE: "cost|time|balanced" */

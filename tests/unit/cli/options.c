@@ -26,6 +26,11 @@ static const struct option TABLE[] = {
         .choices = "cost|time|balanced",
         .def = "cost",
         .help = "x"},
+    {.name = "what-if",
+        .kind = OPTION_TEXT,
+        .is_repeatable = true,
+        .takes_pairs = true,
+        .help = "x"},
     {0},
 };
 static const struct option_group GROUP = {"Options", TABLE};
@@ -164,6 +169,29 @@ static void the_environment_fills_settings_only(void **state)
     unsetenv("BERTH_TOKENS");
 }
 
+static void pairs_that_follow_belong_to_the_option(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct args *a = args_new(GROUPS);
+    assert_int_equal(
+        parse(a,
+            "--what-if a=1x b=2x job.json c=3x --what-if=d=1x e=+2% -n f=1x --what-if g=1 -- "
+            "h=2",
+            &e),
+        RC_OK);
+    assert_int_equal(args_times(a, "what-if"), 3);
+    assert_string_equal(args_nth(a, "what-if", 0), "a=1x b=2x");
+    assert_string_equal(args_nth(a, "what-if", 1), "d=1x e=+2%");
+    assert_string_equal(args_nth(a, "what-if", 2), "g=1");
+    assert_int_equal(args_operands(a), 4);
+    assert_string_equal(args_operand(a, 0), "job.json");
+    assert_string_equal(args_operand(a, 1), "c=3x");
+    assert_string_equal(args_operand(a, 2), "f=1x");
+    assert_string_equal(args_operand(a, 3), "h=2");
+    args_free(a);
+}
+
 static void stops_at_the_first_operand_when_told(void **state)
 {
     (void)state;
@@ -186,6 +214,7 @@ int test_options(void)
         cmocka_unit_test(the_last_value_wins_and_flags_can_be_switched_off),
         cmocka_unit_test(says_what_is_wrong_and_what_is_near),
         cmocka_unit_test(the_environment_fills_settings_only),
+        cmocka_unit_test(pairs_that_follow_belong_to_the_option),
         cmocka_unit_test(stops_at_the_first_operand_when_told),
     };
     return cmocka_run_group_tests_name("cli/options", tests, NULL, NULL);
