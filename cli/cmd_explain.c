@@ -5,10 +5,17 @@
 #include "cli/evidence_load.h"
 #include "cli/output.h"
 #include "planner/explain.h"
+#include "planner/hardware.h"
 #include "planner/plan_file.h"
 
-static void print_json(
-    const struct plan_file *p, const struct alternative *all, bool agree, struct out *out)
+/* What is found beside what the file says. */
+struct found {
+    struct alternative all[ALTERNATIVES];
+    struct network_needs network;
+    bool agree; /* with the figures of the file */
+};
+
+static void print_json(const struct plan_file *p, const struct found *f, struct out *out)
 {
     struct json *doc = out_document(out, "explain/1");
     json_add(doc, "job", job_to_json(&p->job));
@@ -19,46 +26,59 @@ static void print_json(
     json_add_int(doc, "parameters", model_params(&p->job.model));
     json_add_num(doc, "model_flops_per_token", estimate_model_flops(&p->job.model, p->job.seq));
     json_add_str(doc, "flops_definition", estimate_flops_definition());
-    json_add(doc, "alternatives", explain_alternatives_json(all));
-    json_add_bool(doc, "figures_agree", agree);
+    json_add(doc, "alternatives", explain_alternatives_json(f->all));
+    json_add(doc, "network", network_needs_json(&f->network));
+    json_add(doc, "break_even", p->break_even ? json_clone(p->break_even) : NULL);
+    json_add_bool(doc, "figures_agree", f->agree);
     json_add(doc, "prediction", json_clone(p->prediction));
     json_add(doc, "constants", json_clone(p->constants));
     out_json(out, doc);
 }
 
-static void print_text(const struct plan_file *p, const struct alternative *all, struct out *out)
+static void print_text(const struct plan_file *p, const struct found *f, struct out *out)
 {
     struct str s = STR_INIT;
-    explain_plan_file(&s, p, all);
+    explain_plan_file(&s, p, f->all, &f->network);
     out_lines(out, str_text(&s));
     str_release(&s);
+}
+
+static enum rc find(
+    struct found *f, const struct plan_file *p, const struct rates *rates, struct err *e)
+{
+    struct hardware hw;
+    enum rc rc = plan_file_check_figures(&f->agree, p, rates, e);
+    if (!rc)
+        rc = search_alternatives(f->all, &p->job, &p->offer, p->nodes, rates, e);
+    if (!rc)
+        rc = hardware_from_offer(&hw, &p->offer, p->nodes, e);
+    return rc ? rc
+              : network_needs_make(
+                    &f->network, &p->job.model, &p->strategy, &hw, job_stack(&p->job), rates, e);
 }
 
 static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct plan_file p;
     struct rates *rates = NULL;
-    struct alternative all[ALTERNATIVES];
+    struct found f;
     enum rc rc = plan_file_read(&p, args_operand(args, 0), e);
     if (rc)
         return rc;
-    bool agree = true;
     rc = plan_file_check_hash(&p, e);
     if (!rc)
         rc = rates_load(&rates, args, e);
     if (!rc)
-        rc = plan_file_check_figures(&agree, &p, rates, e);
-    if (!rc)
-        rc = search_alternatives(all, &p.job, &p.offer, p.nodes, rates, e);
-    if (!rc && !agree)
+        rc = find(&f, &p, rates, e);
+    if (!rc && !f.agree)
         out_warn(out,
             "the figures of the plan are not those that this program finds for it: they were "
             "changed after it was made, or another version (%s) made it; plan again",
             p.program);
     if (!rc && out_is_json(out))
-        print_json(&p, all, agree, out);
+        print_json(&p, &f, out);
     else if (!rc)
-        print_text(&p, all, out);
+        print_text(&p, &f, out);
     rates_free(rates);
     plan_file_release(&p);
     return rc;
@@ -81,10 +101,11 @@ const struct command CMD_EXPLAIN = {
     .min_operands = 1,
     .max_operands = 1,
     .about = "Prints what the plan rests on: the inputs of every formula, memory by name, a step "
-             "by lane, what other ways of sharding would do on the same nodes, the bill line by "
-             "line, and every constant with its source and date. A plan whose schedule this "
-             "program would build differently is refused; figures that it would not find again "
-             "are warned about, and figures_agree is false in JSON.",
+             "by lane, what the network must carry for it, what other ways of sharding would do on "
+             "the same nodes, the bill line by line, the prices at which other GPUs would have "
+             "been the first choice, and every constant with its source and date. A plan whose "
+             "schedule this program would build differently is refused; figures that it would not "
+             "find again are warned about, and figures_agree is false in JSON.",
     .examples = (const char *const[]){"berth explain plan.json",
         "berth explain plan.json --json | jq '.constants'", NULL},
     .groups = (const struct option_group *const[]){&EXPLAIN_OPTIONS, NULL},

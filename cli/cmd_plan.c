@@ -13,14 +13,16 @@
 #include "cli/offers_load.h"
 #include "cli/output.h"
 #include "cli/table.h"
+#include "cli/what_if_options.h"
 #include "inventory/offer.h"
+#include "planner/break_even.h"
 #include "planner/engine_use.h"
 #include "planner/explain.h"
 #include "planner/limits.h"
 #include "planner/plan_file.h"
 #include "planner/plan_json.h"
 
-enum { SHOWN_REJECTIONS = 4 };
+enum { SHOWN_REJECTIONS = 4, SHOWN_BREAK_EVENS = 1 };
 
 static const struct option OPTIONS[] = {
     {.name = "output",
@@ -62,8 +64,11 @@ struct planning {
     struct job job;
     struct offers *offers;
     struct rates *rates;
+    struct search_input in;
     struct search *search;
     double seconds;
+    struct what_ifs what_ifs;
+    struct json *break_even; /* against the plan picked; NULL without one */
 };
 
 static void release(struct planning *p)
@@ -72,6 +77,14 @@ static void release(struct planning *p)
     offers_free(p->offers);
     rates_free(p->rates);
     search_free(p->search);
+    what_ifs_release(&p->what_ifs);
+    json_free(p->break_even);
+}
+
+/* Of the job as it is. */
+static const struct plan *first_plan(const struct planning *p)
+{
+    return p->search->n_plans > 0 ? &p->search->plans[0] : NULL;
 }
 
 /* --- printing --------------------------------------------------------------------------------- */
@@ -208,6 +221,23 @@ static void warn_of_words(const struct planning *p, struct out *out)
     str_release(&s);
 }
 
+static void print_block(struct out *out, const char *title, struct str *s)
+{
+    if (s->len) {
+        out_printf(out, "\n%s:\n", title);
+        out_lines(out, str_text(s));
+    }
+    str_reset(s);
+}
+
+static void print_what_ifs(const struct planning *p, struct out *out)
+{
+    struct str s = STR_INIT;
+    what_ifs_describe(&s, &p->what_ifs, first_plan(p), &p->in);
+    print_block(out, "What if", &s);
+    str_release(&s);
+}
+
 static enum rc print_text(
     const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
@@ -218,13 +248,13 @@ static enum rc print_text(
     out_printf(out, "\n");
     explain_winner(&s, p->search, p->offers);
     out_lines(out, str_text(&s));
-    print_pareto(p, out);
     str_reset(&s);
+    print_pareto(p, out);
+    break_even_describe(&s, p->break_even, SHOWN_BREAK_EVENS);
+    print_block(out, "Break-even", &s);
+    print_what_ifs(p, out);
     explain_rejected(&s, p->search, SHOWN_REJECTIONS);
-    if (s.len) {
-        out_printf(out, "\nRejected:\n");
-        out_lines(out, str_text(&s));
-    }
+    print_block(out, "Rejected", &s);
     print_searched(p, out);
     str_release(&s);
     return RC_OK;
@@ -235,6 +265,8 @@ static void print_json(const struct planning *p, struct out *out)
     struct json *doc = out_document(out, "plan-list/1");
     double seconds = out_is_reproducible(out) ? -1 : p->seconds;
     plan_list_fill(doc, p->search, &p->job, p->offers, p->rates, seconds);
+    json_add(doc, "break_even", p->break_even ? json_clone(p->break_even) : json_arr());
+    json_add(doc, "what_if", what_ifs_json(&p->what_ifs, first_plan(p), &p->in));
     out_json(out, doc);
 }
 
@@ -260,6 +292,7 @@ static enum rc print_nothing(const struct planning *p, struct out *out, struct e
         out_lines(out, str_text(&s));
     }
     str_release(&s);
+    print_what_ifs(p, out);
     return err_set(e, RC_NO_FIT, "no plan satisfies memory, budget and deadline");
 }
 
@@ -284,6 +317,7 @@ static enum rc write_plan(
     const char *at = out_is_reproducible(out) ? NULL : clock_rfc3339(now, clock_wall_s());
     struct json *doc = plan_file_make(
         plan, &p->job, offers_at(p->offers, plan->offer), p->rates, BERTH_VERSION, at);
+    json_add(doc, "break_even", p->break_even ? json_clone(p->break_even) : NULL);
     char *text = json_print(doc, true);
     enum rc rc = RC_OK;
     if (is_stdout(args))
@@ -323,12 +357,22 @@ static enum rc search(struct planning *p, const struct args *args, struct err *e
         rc = take_stack(p, args, e);
     if (rc)
         return rc;
-    struct search_input in = {
+    p->in = (struct search_input){
         .job = &p->job, .offers = p->offers, .rates = p->rates, .max_plans = (size_t)top};
     double start = clock_now_s();
-    rc = search_run(&p->search, &in, e);
+    rc = search_run(&p->search, &p->in, e);
     p->seconds = clock_now_s() - start;
     return rc;
+}
+
+/* What is said beside the list: of plans that are shown alone. */
+static enum rc look_around(struct planning *p, const struct args *args, struct err *e)
+{
+    size_t pick = (size_t)args_int(args, "pick", 1);
+    enum rc rc = search_find_network(p->search, &p->in, e);
+    if (!rc && pick >= 1 && pick <= p->search->n_plans)
+        rc = break_even_find_json(&p->break_even, &p->in, p->search, pick - 1, e);
+    return rc ? rc : what_ifs_answer(&p->what_ifs, &p->in, first_plan(p), e);
 }
 
 static enum rc print(
@@ -350,23 +394,42 @@ static enum rc print(
     return print_text(p, args, out, e);
 }
 
+/* Nothing that was asked for may fall silent. */
+static enum rc check_outputs(const struct args *args, struct out *out, struct err *e)
+{
+    if (is_stdout(args) && out_is_json(out))
+        return err_set(e, RC_USAGE,
+            "options '--json' and '--output -' exclude each other: both write standard output");
+    if (args_has(args, "what-if") && (is_stdout(args) || (out_is_plain(out) && !out_is_json(out))))
+        return err_set(e, RC_USAGE,
+            "option '--what-if' has nowhere to answer beside '%s'; --json "
+            "holds everything",
+            is_stdout(args) ? "--output -" : "--plain");
+    return RC_OK;
+}
+
 static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct planning p;
     memset(&p, 0, sizeof(p));
-    if (is_stdout(args) && out_is_json(out))
-        return err_set(e, RC_USAGE,
-            "options '--json' and '--output -' exclude each other: both write standard output");
-    enum rc rc = table_check_args(COLUMNS, args, e);
+    enum rc rc = check_outputs(args, out, e);
+    if (!rc)
+        rc = table_check_args(COLUMNS, args, e);
+    if (!rc)
+        rc = what_ifs_from_args(&p.what_ifs, args, e);
     if (!rc)
         rc = job_from_args(&p.job, args_operand(args, 0), args, out, e);
-    if (rc)
+    if (rc) {
+        what_ifs_release(&p.what_ifs);
         return rc;
+    }
     rc = offers_load(&p.offers, args, out, e);
     if (!rc)
         warn_of_words(&p, out);
     if (!rc)
         rc = search(&p, args, e);
+    if (!rc)
+        rc = look_around(&p, args, e);
     if (!rc)
         rc = print(&p, args, out, e);
     release(&p);
@@ -386,13 +449,17 @@ const struct command CMD_PLAN = {
              "and restarts, whole billing units and minimums, and, where the offer prices them, "
              "keeping checkpoints and bringing the last one home. A job that does not say how "
              "often to save does so as often as wastes the least time.\n\n"
+             "Beside the first plan stands what the network between nodes must carry: the rate at "
+             "which a step is 5 % longer than on wires without limit; and at what price the best "
+             "plan of another GPU would be as good (--json: of every kind listed).\n\n"
              "Exit code 3 means that nothing fits; what is missing and which single change would "
              "do is then listed.",
     .examples = (const char *const[]){"berth plan --model llama-3.1-8b --tokens 10B",
         "berth plan --model llama-3.1-8b --tokens 10B --deadline 2d --budget-usd 2000",
         "berth plan job.json --offers nodes.csv -o plan.json",
+        "berth plan job.json --what-if network=0.5x --what-if price.h100-sxm=+10%",
         "berth plan job.json --json | jq '.plans[0].cost_usd.mid'", NULL},
     .groups = (const struct option_group *const[]){&JOB_OPTIONS, &LIMIT_OPTIONS, &ENGINE_OPTIONS,
-        &OFFERS_OPTIONS, &PLAN_OPTIONS, NULL},
+        &OFFERS_OPTIONS, &PLAN_OPTIONS, &WHAT_IF_OPTIONS, NULL},
     .run = run,
 };

@@ -17,6 +17,7 @@
 #include "planner/model.h"
 #include "planner/schedule.h"
 #include "planner/training.h"
+#include "planner/what_if.h"
 
 static void write_evidence(struct str *s)
 {
@@ -277,12 +278,28 @@ static void write_hosts(struct str *s)
         "the plan needs; the first one's agent coordinates the run.\n");
 }
 
+static void write_what_if(struct str *s)
+{
+    str_add(s, "What if\n\n"
+               "  berth plan job.json --what-if network=0.5x price=+10% --what-if mfu=0.9x\n\n"
+               "Each --what-if plans the job again with all of its changes (separated by spaces\n"
+               "or commas) made at once, and says whether something else would be rented, what\n"
+               "it costs, how long it takes, and what becomes of the offer that was first.\n\n"
+               "A change is QUANTITY=FACTOR (0.5x, 2x, +10%, -20%), or QUANTITY.GPU=FACTOR of\n"
+               "one GPU, by its id or family (price.h100-sxm, memory.a100; cpu for CPU nodes).\n"
+               "Where an amount is possible too, +AMOUNT and -AMOUNT add to what there is and\n"
+               "AMOUNT alone replaces it.\n\n");
+    what_if_help(s);
+    str_add(s, "\nA job file behind the changes whose name has a = in it needs -- in front.\n");
+}
+
 const struct help_topic HELP_TOPICS[] = {
     {"job", "the job file of berth plan", write_job},
     {"models", "models Berth knows by name", write_models},
     {"memory", "what takes memory, and how the peak is known", write_memory},
     {"filters", "how to choose among offers", write_filters},
     {"hosts", "how to say which machines to run on", write_hosts},
+    {"what-if", "questions to plans: berth plan --what-if", write_what_if},
     {"formats", "files that Berth reads and writes", write_formats},
     {"evidence", "tables of measured runs", write_evidence},
     {"exit-codes", "what the exit status means", write_exit_codes},

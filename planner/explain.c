@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
+#include "planner/break_even.h"
 #include "planner/hardware.h"
 #include "planner/plan_file.h"
 
@@ -190,7 +191,10 @@ void explain_winner(struct str *out, const struct search *s, const struct offers
         p->nodes == 1 ? "" : "s", hardware_text(&p->hw, text));
     str_addf(out, "  %s\n", explain_strategy(&p->strategy, text));
     str_addf(out, "  why: %s\n", p->why);
-    str_addf(out, "  %s\n\n", p->limits);
+    str_addf(out, "  %s\n", p->limits);
+    if (p->knows_network)
+        network_needs_describe(out, &p->network);
+    str_addf(out, "\n");
     add_memory(out, &p->estimate);
     str_addf(out, "\n");
     add_step(out, &p->estimate);
@@ -449,7 +453,16 @@ struct json *explain_alternatives_json(const struct alternative all[ALTERNATIVES
     return list;
 }
 
-void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all)
+static void add_break_even(struct str *out, const struct plan_file *p)
+{
+    if (json_len(p->break_even) == 0)
+        return;
+    str_addf(out, "\nBreak-even prices\n");
+    break_even_describe(out, p->break_even, json_len(p->break_even));
+}
+
+void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all,
+    const struct network_needs *network)
 {
     char text[SEARCH_TEXT], a[UNITS_TEXT], hex[HASH128_HEX];
     const struct json *memory = json_get(p->prediction, "memory");
@@ -473,10 +486,13 @@ void explain_plan_file(struct str *out, const struct plan_file *p, const struct 
     add_parts(out, json_get(step, "parts"), false);
     str_addf(out, "  work, each operation as if alone:\n");
     add_parts(out, json_get(step, "work"), false);
+    if (network)
+        network_needs_describe(out, network);
     if (all)
         add_alternatives(out, p, all);
     str_addf(out, "\nHours and cost\n");
     add_money(out, p);
+    add_break_even(out, p);
     str_addf(out, "\nConstants\n");
     add_constants(out, p->constants);
 }

@@ -16,9 +16,11 @@ char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT]);
 void explain_winner(struct str *out, const struct search *s, const struct offers *offers);
 /* What was rejected, at most max lines, and how much was searched. */
 void explain_rejected(struct str *out, const struct search *s, size_t max);
-/* Everything about a plan file: inputs, memory by name, a step by lane, what other ways of sharding
- * would do on the same nodes (NULL: not said), bill, constants. */
-void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all);
+/* Everything about a plan file: inputs, memory by name, a step by lane and what the network must
+ * carry for it, what other ways of sharding would do on the same nodes, bill, constants. NULL: not
+ * said. */
+void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all,
+    const struct network_needs *network);
 /* The same alternatives as an array of JSON objects. */
 struct json *explain_alternatives_json(const struct alternative all[ALTERNATIVES]);
 /* Memory and a step of one estimate, as `berth estimate` prints them. */

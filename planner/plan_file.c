@@ -72,6 +72,7 @@ void plan_file_release(struct plan_file *p)
     job_release(&p->job);
     json_free(p->prediction);
     json_free(p->constants);
+    json_free(p->break_even);
     memset(p, 0, sizeof *p);
 }
 
@@ -168,6 +169,8 @@ static enum rc read_prediction(struct plan_file *p, const struct json *v, struct
     p->cost_high_micro_usd = micro_or_unknown(json_get(prediction, "cost_usd"), "high");
     p->prediction = json_clone(prediction);
     p->constants = json_clone(constants);
+    const struct json *break_even = json_get(v, "break_even");
+    p->break_even = json_is_arr(break_even) ? json_clone(break_even) : NULL;
     return RC_OK;
 }
 

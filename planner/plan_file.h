@@ -39,6 +39,7 @@ struct plan_file {
     int64_t cost_micro_usd, cost_high_micro_usd;
     struct json *prediction; /* estimate/1 sections, hours and cost as predicted */
     struct json *constants;  /* by name: value, source, date, rows, residual, prior */
+    struct json *break_even; /* prices at which others would have been chosen; NULL: not asked */
 };
 
 /* Document of a plan. version: of the program; generated_at: RFC 3339, NULL for reproducible ones.

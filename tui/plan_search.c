@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "inventory/offer.h"
+#include "planner/break_even.h"
 #include "planner/job.h"
 #include "planner/plan_file.h"
 #include "planner/plan_json.h"
@@ -166,12 +167,17 @@ void plan_write_free(void *request)
 static enum rc write_plan(const struct plan_write *w, struct err *e)
 {
     const struct plan_found *f = w->found;
+    struct search_input in = {
+        .job = &f->job, .offers = f->offers->list, .rates = f->rates, .max_plans = PLAN_SEARCH_TOP};
+    struct json *break_even;
     char now[CLOCK_TEXT];
     if (w->index >= f->search->n_plans)
         return err_set(e, RC_NOT_FOUND, "there is no plan %zu", w->index + 1);
     const struct plan *p = &f->search->plans[w->index];
+    break_even_find_json(&break_even, &in, f->search, w->index, NULL); /* else it is not said */
     struct json *doc = plan_file_make(p, &f->job, offers_at(f->offers->list, p->offer), f->rates,
         BERTH_VERSION, clock_rfc3339(now, clock_wall_s()));
+    json_add(doc, "break_even", break_even);
     char *text = json_print(doc, true);
     enum rc rc = file_write(w->path, text, strlen(text), 0644, e);
     free(text);
