@@ -81,8 +81,10 @@ the_second_launch_sends_nothing_again() {
     [ "$(date -r "$engine" +%Y)" = 2020 ]
     [ ! -e "${engine%/*}/.0123456789ab-0" ] && [ -e "${engine%/*}/.0123456789cd-0" ]
     exits 0 "$berth" wait "$run"
-    # what was damaged there is sent anew
-    echo damage >>"$engine"
+    # what was damaged there is sent anew; a copy, for the last agent may be on its way out
+    cp -p "$engine" "$tmp/damaged"
+    echo damage >>"$tmp/damaged"
+    mv "$tmp/damaged" "$engine"
     launch_fake FAKE_STEPS=2
     cmp "$engine" "$BUILD/berth-engine"
     exits 0 "$berth" wait "$run"
