@@ -301,6 +301,8 @@ static enum rc run(struct finder *f, struct err *e)
     enum rc rc = race_all(f, e);
     if (!rc)
         rc = ranking_finish(f->ranking, e);
+    if (!rc && f->out->n_plans == 0)
+        reject_for_mixing(f);
     for (size_t i = 0; !rc && i < f->n_groups; i++)
         reject_group(f, i);
     return rc;

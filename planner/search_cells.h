@@ -122,6 +122,10 @@ void ranking_update(struct ranking *r);
 bool ranking_can_matter(const struct ranking *r, const struct cell *c, const struct least *least);
 /* Write plans and Pareto front. */
 enum rc ranking_finish(struct ranking *r, struct err *e);
+/* The shortest run on an offer, whatever limit it breaks, and its ranks (NULL: not wanted); false
+ * when nothing fits there. After ranking_finish. */
+bool ranking_fastest(
+    const struct ranking *r, const struct offer *o, struct bill *bill, int64_t *ranks);
 /* Say so when all of a group breaks the budget or the deadline. */
 void reject_for_limits(struct finder *f, size_t group);
 /* Say so for each of its offers that stops too often ever to finish. */
@@ -144,5 +148,10 @@ struct thrift thriftiest(struct finder *f, const struct job *j, const struct sha
 void thrifts_free(struct thrifts *t);
 /* Say why the group has no plan, if it has none for memory or limits. */
 void reject_group(struct finder *f, size_t group);
+
+/* --- search_mix.c --- */
+
+/* Without any plan: say so when nodes of two offers together would do, and why that is none. */
+void reject_for_mixing(struct finder *f);
 
 #endif

@@ -544,6 +544,26 @@ enum rc ranking_finish(struct ranking *r, struct err *e)
     return RC_OK;
 }
 
+bool ranking_fastest(
+    const struct ranking *r, const struct offer *o, struct bill *bill, int64_t *ranks)
+{
+    const struct candidate *best = NULL;
+    for (size_t i = 0; i < r->n; i++) {
+        const struct candidate *x = &r->all[i];
+        if (offers_at(r->f->in->offers, x->offer) != o || x->is_too_large || x->bill.never_ends)
+            continue;
+        if (!best || seconds_of(x) < seconds_of(best))
+            best = x;
+    }
+    if (!best)
+        return false;
+    if (bill)
+        *bill = best->bill;
+    if (ranks)
+        *ranks = best->cell->nodes * r->f->groups[best->cell->group].hw.ranks_per_node;
+    return true;
+}
+
 /* How far a candidate is beyond the deadline and the budget, as ratios; the larger one counts. */
 struct miss {
     const struct candidate *candidate;

@@ -135,6 +135,22 @@ flags_that_make_no_sense() {
 END
 }
 
+a_mixed_inventory_is_refused_with_the_reason() {
+    cat >"$tmp/mixed.csv" <<'END'
+name,gpu,gpus,nodes,ram,price,price_unit
+h100s,h100-sxm,8,1,256,2,usd/gpu/h
+a100s,a100-80-sxm,8,1,256,1.2,usd/gpu/h
+END
+    local job=(--model qwen2.5-32b --tokens 1B --offers "$tmp/mixed.csv" -q)
+    exits 3 "$berth" plan "${job[@]}"
+    says 'local a100s with local h100s: 1 x 8 a100-80-sxm and 1 x 8 h100-sxm together would hold it' "$tmp/out"
+    says 'but unequal GPUs are not mixed: the slowest sets the pace, 38 % of what h100-sxm can' "$tmp/out"
+    exits 3 "$berth" plan "${job[@]}" --json
+    jq -e '.rejected[0].what == "local a100s with local h100s" and .rejected[0].short_by == null' "$tmp/out"
+    exits 0 "$berth" plan "${job[@]}" --json --model llama-3.1-8b
+    jq -e '[.rejected[] | select(.why | test("together"))] == []' "$tmp/out"
+}
+
 t files_that_cannot_be_read files_that_cannot_be_read
 t files_with_nothing_in_them files_with_nothing_in_them
 t json_that_is_not_offers json_that_is_not_offers
@@ -144,4 +160,5 @@ t hostile_texts_are_shown_harmless hostile_texts_are_shown_harmless
 t every_truncation_of_a_document_is_refused_or_read every_truncation_of_a_document_is_refused_or_read
 t several_sources_are_one_list several_sources_are_one_list
 t flags_that_make_no_sense flags_that_make_no_sense
+t a_mixed_inventory_is_refused_with_the_reason a_mixed_inventory_is_refused_with_the_reason
 tap_done
