@@ -98,6 +98,7 @@ static struct preflight_need need_of(const struct launch *l)
         .disk_bytes = state * (l->spec.checkpoint.keep + 1) + l->engine_file.bytes,
         .ranks = p->strategy.ranks_per_node,
         .needs_gpu = p->offer.device == DEVICE_GPU,
+        .gpu = p->offer.device == DEVICE_GPU ? p->offer.gpu : NULL,
     };
     if (l->data_local)
         need.disk_bytes += l->data_file.bytes;
@@ -118,6 +119,15 @@ static enum rc find_addresses(struct launch *l, struct err *e)
     return rc;
 }
 
+static void say_unequal(struct launch *l, const struct preflight *p)
+{
+    struct str s = STR_INIT;
+    preflight_describe_unequal(p, l->names, &s);
+    if (s.len)
+        say(l, true, "hosts differ: %s; every step waits for the slowest", str_text(&s));
+    str_release(&s);
+}
+
 static enum rc check_hosts(struct launch *l, struct err *e)
 {
     struct preflight p;
@@ -129,6 +139,8 @@ static enum rc check_hosts(struct launch *l, struct err *e)
     enum rc rc = preflight_run(&p, fan_of(l), workdirs, &need, e);
     if (!rc)
         rc = preflight_verdict(&p, l->names, e);
+    if (!rc)
+        say_unequal(l, &p);
     for (size_t i = 0; !rc && i < l->hosts.count; i++) {
         struct run_node *n = &l->info.nodes[i];
         char *engine = run_engine_dir(p.v[i].workdir, l->engine_file.sha256);

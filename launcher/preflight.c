@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "inventory/gpu.h"
 #include "launcher/fan.h"
 #include "launcher/hostrange.h"
 #include "launcher/script.h"
@@ -227,16 +228,49 @@ static void judge_clock(struct preflight_host *h, double offset_s, double error_
     }
 }
 
+/* Lines of one host: one for each model and driver. */
+static int count_gpu_lines(const struct str *lines)
+{
+    int n = 0;
+    for (const char *p = str_text(lines); (p = strstr(p, "gpu=")); p += strlen("gpu="))
+        n += p == str_text(lines) || p[-1] == '\n';
+    return n;
+}
+
+/* Of "8 NVIDIA H100 80GB HBM3, 81559 MiB, 550.54": model and number. */
+static const struct gpu *read_gpu(const char *text, int64_t *n)
+{
+    char *name = NULL;
+    long long count = strtoll(text, &name, 10);
+    name = base_strdup(*name == ' ' ? name + 1 : name);
+    char *memory = strchr(name, ',');
+    int64_t mib = memory ? strtoll(memory + 1, NULL, 10) : 0;
+    if (memory)
+        *memory = '\0';
+    const struct gpu *g = gpu_find(name, mib > 0 && mib < 1 << 30 ? mib << 20 : 0);
+    *n = count;
+    free(name);
+    return g;
+}
+
+/* Ranks hold equal shares and wait for each other: other GPUs are refused, not mixed. */
 static void judge_gpu(
     struct preflight_host *h, const struct str *lines, const struct preflight_need *need)
 {
-    char *gpu = script_value(lines, "gpu");
-    if (gpu)
-        preflight_set(h, CHECK_GPU, VERDICT_PASS, gpu, "");
-    else
-        preflight_set(h, CHECK_GPU, need->needs_gpu ? VERDICT_FAIL : VERDICT_PASS, "none",
-            need->needs_gpu ? "the plan is for GPUs; nvidia-smi shows none" : "");
-    free(gpu);
+    char *text = script_value(lines, "gpu"), hint[128] = "";
+    int64_t n = 0;
+    const struct gpu *g = text ? read_gpu(text, &n) : NULL;
+    if (!text && need->needs_gpu)
+        snprintf(hint, sizeof(hint), "the plan is for GPUs; nvidia-smi shows none");
+    else if (need->gpu && count_gpu_lines(lines) > 1)
+        snprintf(hint, sizeof(hint),
+            "GPUs or drivers of one host differ; the slowest GPU would set "
+            "the pace");
+    else if (need->gpu && (!g || strcmp(g->id, need->gpu) != 0 || n < need->ranks))
+        snprintf(hint, sizeof(hint), "the plan is for %lld %.48s of each host; plan again",
+            (long long)need->ranks, need->gpu);
+    preflight_set(h, CHECK_GPU, hint[0] ? VERDICT_FAIL : VERDICT_PASS, text ? text : "none", hint);
+    free(text);
 }
 
 void preflight_judge(struct preflight_host *out, const struct str *lines,
@@ -365,6 +399,27 @@ struct json *preflight_to_json(const struct preflight *p, const char *const *nam
             str_release(&hosts);
         }
     return arr;
+}
+
+void preflight_describe_unequal(
+    const struct preflight *p, const char *const *names, struct str *out)
+{
+    int64_t least = INT64_MAX, most = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        int64_t cores = was_looked_at(&p->v[i]) ? p->v[i].cores : 0;
+        least = cores > 0 && cores < least ? cores : least;
+        most = cores > most ? cores : most;
+    }
+    if (least >= most)
+        return;
+    for (size_t i = 0; i < p->count; i++) {
+        struct str hosts = STR_INIT;
+        bool is_first = was_looked_at(&p->v[i]) && group(p, names, CHECK_CORES, i, &hosts, NULL);
+        if (is_first)
+            str_addf(out, "%s%s has %s cores", out->len ? ", " : "", str_text(&hosts),
+                p->v[i].answer[CHECK_CORES].value);
+        str_release(&hosts);
+    }
 }
 
 enum rc preflight_verdict(const struct preflight *p, const char *const *names, struct err *e)

@@ -21,6 +21,7 @@ struct preflight_need {
     int64_t disk_bytes; /* free, in the work folder */
     int64_t ranks;      /* processes per node */
     bool needs_gpu;
+    const char *gpu; /* id of the plan's, one for each rank; NULL: any */
 };
 
 enum verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL, VERDICT_UNKNOWN };
@@ -72,6 +73,11 @@ void preflight_set(struct preflight_host *h, enum preflight_check c, enum verdic
 
 /* First failed check as a sentence: RC_NODE naming hosts, value and what to do; else RC_OK. */
 enum rc preflight_verdict(const struct preflight *p, const char *const *names, struct err *e);
+
+/* "node[1,2] has 32 cores, node3 has 8 cores": hosts that differ, all of which wait for the
+ * slowest; nothing when they are alike. */
+void preflight_describe_unequal(
+    const struct preflight *p, const char *const *names, struct str *out);
 
 /* One line per check and distinct answer, as text and as JSON (array of
  * {check, verdict, value, hint, hosts}). names[i] is the host's. */

@@ -121,6 +121,70 @@ static void gpus_are_needed_only_by_plans_for_gpus(void **state)
     str_release(&s);
 }
 
+/* Another model, another number, a stranger, two models in one host: refused, not mixed. */
+static void gpus_other_than_the_plans_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines, *hint; /* NULL: all right */
+    } cases[] = {
+        {"gpu=8 NVIDIA H100 80GB HBM3, 81559 MiB, 550.54\n", NULL},
+        {"gpu=9 NVIDIA H100 80GB HBM3, 81559 MiB, 550.54\n", NULL},
+        {"gpu=4 NVIDIA H100 80GB HBM3, 81559 MiB, 550.54\n", "the plan is for 8 h100-sxm"},
+        {"gpu=8 NVIDIA A100-SXM4-80GB, 81920 MiB, 550.54\n", "the plan is for 8 h100-sxm"},
+        {"gpu=8 Voodoo 2, 8 MiB, 1\n", "the plan is for 8 h100-sxm"},
+        {"gpu=nonsense\n", "the plan is for 8 h100-sxm"},
+        {"gpu=4 NVIDIA H100 80GB HBM3, 81559 MiB, 550.54\n"
+         "gpu=4 NVIDIA A100-SXM4-80GB, 81920 MiB, 550.54\n",
+            "the slowest GPU would set the pace"},
+    };
+    struct preflight_need need = {.needs_gpu = true, .gpu = "h100-sxm", .ranks = 8};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct str s;
+        struct preflight_host h;
+        healthy(&s);
+        str_add(&s, cases[i].lines);
+        preflight_judge(&h, &s, &need, 0, 0);
+        const struct preflight_answer *a = &h.answer[CHECK_GPU];
+        bool is_right = cases[i].hint ? a->verdict == VERDICT_FAIL && strstr(a->hint, cases[i].hint)
+                                      : a->verdict == VERDICT_PASS;
+        if (!is_right)
+            fail_msg("%s -> %s, %s", cases[i].lines, verdict_name(a->verdict), a->hint);
+        free(h.workdir);
+        str_release(&s);
+    }
+}
+
+static void hosts_that_differ_are_named(void **state)
+{
+    (void)state;
+    static const char *const cores[] = {"cores=8", "cores=32", "cores=8"};
+    const char *names[] = {"node1", "node2", "node3"};
+    struct preflight_host hosts[3];
+    struct preflight p = {hosts, 3};
+    struct preflight_need need = {0};
+    struct str out = STR_INIT;
+    for (int i = 0; i < 3; i++) {
+        struct str s, one = STR_INIT;
+        healthy(&s);
+        const char *at = strstr(str_text(&s), "cores=8");
+        str_addn(&one, str_text(&s), (size_t)(at - str_text(&s)));
+        str_addf(&one, "%s%s", cores[i], at + strlen("cores=8"));
+        preflight_judge(&hosts[i], &one, &need, 0, 0);
+        str_release(&s);
+        str_release(&one);
+    }
+    preflight_describe_unequal(&p, names, &out);
+    assert_string_equal(str_text(&out), "node[1,3] has 8 cores, node2 has 32 cores");
+    str_reset(&out);
+    p.count = 1;
+    preflight_describe_unequal(&p, names, &out);
+    assert_int_equal(out.len, 0);
+    str_release(&out);
+    for (int i = 0; i < 3; i++)
+        free(hosts[i].workdir);
+}
+
 static void equal_answers_are_shown_once_and_a_failure_names_its_hosts(void **state)
 {
     (void)state;
@@ -159,6 +223,8 @@ int test_preflight(void)
         cmocka_unit_test(each_fault_is_seen),
         cmocka_unit_test(clocks_are_judged_within_what_the_round_trip_allows),
         cmocka_unit_test(gpus_are_needed_only_by_plans_for_gpus),
+        cmocka_unit_test(gpus_other_than_the_plans_are_refused),
+        cmocka_unit_test(hosts_that_differ_are_named),
         cmocka_unit_test(equal_answers_are_shown_once_and_a_failure_names_its_hosts),
     };
     return cmocka_run_group_tests_name("launcher/preflight", tests, NULL, NULL);
