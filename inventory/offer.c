@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -355,6 +356,15 @@ const struct gpu *offer_gpu(const struct offer *o)
     return o->device == DEVICE_GPU
                ? gpu_find(o->gpu, o->gpu_memory_bytes > 0 ? o->gpu_memory_bytes : 0)
                : NULL;
+}
+
+double offer_seconds_left(const struct offer *o)
+{
+    if (!o->available_until[0] || !o->fetched_at[0])
+        return NAN;
+    double until = clock_parse_rfc3339(o->available_until);
+    double now = clock_parse_rfc3339(o->fetched_at);
+    return until < 0 || now < 0 ? NAN : fmax(0, until - now);
 }
 
 int64_t offer_price_per_gpu_hour(const struct offer *o)

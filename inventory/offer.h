@@ -156,6 +156,9 @@ void offer_settle(struct offer *o);
 
 /* The GPU's facts, NULL on CPU and for unknown models. */
 const struct gpu *offer_gpu(const struct offer *o);
+/* Seconds from when it was fetched until it is no longer available, 0 when that is past; NAN when
+ * either is unknown. */
+double offer_seconds_left(const struct offer *o);
 /* Price of one GPU (or CPU rank) for an hour in micro-dollars, OFFER_UNKNOWN when unknown. */
 int64_t offer_price_per_gpu_hour(const struct offer *o);
 

@@ -128,7 +128,7 @@ bool ranking_fastest(
     const struct ranking *r, const struct offer *o, struct bill *bill, int64_t *ranks);
 /* Say so when all of a group breaks the budget or the deadline. */
 void reject_for_limits(struct finder *f, size_t group);
-/* Say so for each of its offers that stops too often ever to finish. */
+/* Say so for each of its offers that stops too often ever to finish, or is gone before. */
 void reject_for_stops(struct finder *f, size_t group);
 
 /* --- search_reject.c --- */

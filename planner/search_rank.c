@@ -66,9 +66,15 @@ void ranking_free(struct ranking *r)
 
 /* --- comparing --- */
 
-static bool within_limits(const struct job *j, const struct bill *b)
+/* Is the offer gone before the run ends? */
+static bool outlasts(const struct offer *o, const struct bill *b)
 {
-    if (bill_is_absurd(b) || b->never_ends)
+    return b->run_s[BILL_MID] > offer_seconds_left(o); /* false when it is not known */
+}
+
+static bool within_limits(const struct job *j, const struct offer *o, const struct bill *b)
+{
+    if (bill_is_absurd(b) || b->never_ends || outlasts(o, b))
         return false;
     if (j->deadline_s > 0 && b->run_s[BILL_MID] > j->deadline_s)
         return false;
@@ -152,7 +158,7 @@ void ranking_add(struct ranking *r, const struct cell *c)
         *x = (struct candidate){.cell = c, .offer = g->offers[k]};
         bill_make(&x->bill, j, o, c->nodes, &c->best->estimate);
         x->merit = merit(j, &x->bill);
-        x->is_allowed = within_limits(j, &x->bill);
+        x->is_allowed = within_limits(j, o, &x->bill);
     }
 }
 
@@ -345,6 +351,13 @@ static void warn_of_interruptions(struct plan *p, const struct job *j, const str
             p->why + n, sizeof p->why - n, "; needs a shared store, or all goes with the node");
 }
 
+static void warn_of_end(struct plan *p, const struct offer *o)
+{
+    size_t n = strlen(p->why);
+    if (o->available_until[0])
+        snprintf(p->why + n, sizeof p->why - n, "; the offer ends at %s", o->available_until);
+}
+
 static void explain_rank(const struct finder *f, size_t i)
 {
     struct search *s = f->out;
@@ -359,6 +372,7 @@ static void explain_rank(const struct finder *f, size_t i)
         explain_later(p->why, j, mine, merit(j, &s->plans[0].bill));
     warn_of_limits(p->why, j, &p->bill);
     warn_of_interruptions(p, j, offers_at(f->in->offers, p->offer));
+    warn_of_end(p, offers_at(f->in->offers, p->offer));
 }
 
 /* --- what bounds the speed --- */
@@ -446,7 +460,7 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
     p->ignores_interruptions = bill_ignores_interruptions(o);
     x->bill = p->bill;
     x->is_too_large = !estimate_fits(&p->estimate);
-    x->is_allowed = !x->is_too_large && within_limits(f->in->job, &x->bill);
+    x->is_allowed = !x->is_too_large && within_limits(f->in->job, o, &x->bill);
     if (x->is_too_large)
         reject_whole(f, x, p);
     if (!x->is_allowed) {
@@ -586,7 +600,8 @@ static struct miss least_miss(const struct ranking *r, size_t group)
     for (size_t i = r->of_group[group]; i != NO_CANDIDATE; i = r->all[i].next) {
         if (r->all[i].is_allowed)
             return (struct miss){NULL, 0, false};
-        if (r->all[i].is_too_large || r->all[i].bill.never_ends)
+        const struct offer *o = offers_at(r->f->in->offers, r->all[i].offer);
+        if (r->all[i].is_too_large || r->all[i].bill.never_ends || outlasts(o, &r->all[i].bill))
             continue;
         struct miss m = miss_of(r->f->in->job, &r->all[i]);
         if (m.over < best.over)
@@ -679,21 +694,48 @@ static void reject_endless(struct finder *f, const struct candidate *x)
             units_seconds(save, floor(b->optimal_interval_s)));
 }
 
-void reject_for_stops(struct finder *f, size_t group)
+static void reject_gone(struct finder *f, const struct candidate *x)
+{
+    const struct offer *o = offers_at(f->in->offers, x->offer);
+    double left_s = offer_seconds_left(o);
+    char what[SEARCH_TEXT], why[SEARCH_TEXT], run[UNITS_TEXT], left[UNITS_TEXT];
+    snprintf(what, sizeof what, "%s %s", o->provider, o->id);
+    snprintf(why, sizeof why,
+        "would be gone before the end: the run takes %s, the offer is there "
+        "for %s, until %s",
+        units_seconds(run, seconds_of(x)), units_seconds(left, left_s), o->available_until);
+    struct rejection *r = reject(f, what, why);
+    r->shortage = SHORT_SECONDS;
+    r->short_by = seconds_of(x) - left_s;
+}
+
+/* What all candidates of an offer share: that none ever ends, or that it is gone before. */
+static void reject_offer_for(struct finder *f, size_t group, size_t offer)
 {
     const struct ranking *r = f->ranking;
-    const struct group *g = &f->groups[group];
-    for (size_t k = 0; k < g->n_offers; k++) {
-        const struct candidate *endless = NULL;
-        bool has_end = false;
-        for (size_t i = r->of_group[group]; i != NO_CANDIDATE; i = r->all[i].next) {
-            const struct candidate *x = &r->all[i];
-            bool is_of_offer = x->offer == g->offers[k];
-            has_end = has_end || (is_of_offer && !x->bill.never_ends);
-            if (is_of_offer && (!endless || x->cell->nodes < endless->cell->nodes))
-                endless = x;
-        }
-        if (endless && !has_end)
-            reject_endless(f, endless);
+    const struct offer *o = offers_at(f->in->offers, offer);
+    const struct candidate *endless = NULL, *gone = NULL;
+    bool has_other = false;
+    for (size_t i = r->of_group[group]; i != NO_CANDIDATE; i = r->all[i].next) {
+        const struct candidate *x = &r->all[i];
+        if (x->offer != offer)
+            continue;
+        if (x->bill.never_ends)
+            endless = !endless || x->cell->nodes < endless->cell->nodes ? x : endless;
+        else if (outlasts(o, &x->bill))
+            gone = !gone || seconds_of(x) < seconds_of(gone) ? x : gone;
+        else
+            has_other = true;
     }
+    if (gone && !has_other)
+        reject_gone(f, gone);
+    else if (endless && !has_other)
+        reject_endless(f, endless);
+}
+
+void reject_for_stops(struct finder *f, size_t group)
+{
+    const struct group *g = &f->groups[group];
+    for (size_t k = 0; k < g->n_offers; k++)
+        reject_offer_for(f, group, g->offers[k]);
 }

@@ -226,6 +226,11 @@ static struct offers *random_offers(void)
         o.interruptions_per_hour = o.market == MARKET_SPOT ? 0.2 * (double)pick(10) : -1;
         o.notice_s = pick(2) ? 120 : -1;
         o.storage_usd_micro_per_gib_month = pick(2) ? 70000 : -1;
+        str_copy(o.fetched_at, sizeof o.fetched_at, "2026-11-30T00:00:00Z");
+        str_copy(o.available_until, sizeof o.available_until,
+            pick(4)   ? ""
+            : pick(2) ? "2026-12-02T00:00:00Z"
+                      : "2026-11-30T02:00:00Z");
         add(l, o);
     }
     return l;
