@@ -19,7 +19,7 @@ struct executor {
     int shard_rank;
     struct task_log *log; /* of one section */
     int32_t n_log;
-    int64_t micro; /* running, for the trace */
+    int64_t micro; /* running, for the observer */
 };
 
 /* --- addresses --- */
@@ -181,14 +181,15 @@ static void account(struct executor *x, struct step_result *out)
     }
 }
 
-static void write_trace(struct executor *x, const struct section *sec)
+void executor_write_trace(
+    void *file, const struct section *sec, int64_t micro, const struct task_log *log, int32_t n)
 {
-    for (int32_t i = 0; i < x->n_log; i++) {
-        const struct task_log *t = &x->log[i];
-        fprintf(x->o.trace,
+    for (int32_t i = 0; i < n; i++) {
+        const struct task_log *t = &log[i];
+        fprintf(file,
             "{\"section\":\"%s\",\"micro\":%lld,\"op\":%d,\"order\":%d,\"kind\":\"%s\","
             "\"lane\":\"%s\",\"start_s\":%.9f,\"end_s\":%.9f}\n",
-            section_name(sec->kind), (long long)x->micro, t->index, t->order,
+            section_name(sec->kind), (long long)micro, t->index, t->order,
             op_kind_name((enum op_kind)t->kind), lane_name((enum lane)t->lane), t->start_s,
             t->end_s);
     }
@@ -208,8 +209,8 @@ static enum rc run_section(
     if (rc)
         return rc;
     account(x, out);
-    if (x->o.trace)
-        write_trace(x, sec);
+    if (x->o.observe)
+        x->o.observe(x->o.observe_arg, sec, x->micro, x->log, x->n_log);
     return RC_OK;
 }
 

@@ -15,14 +15,23 @@ struct comm;
 struct executor;
 struct kernels;
 
+/* What the device reports of one section that ran: n operations, lane after lane, in the order in
+ * which each lane ran them. micro: how many micro steps of the step were finished before. */
+typedef void observe_fn(
+    void *arg, const struct section *sec, int64_t micro, const struct task_log *log, int32_t n);
+
 struct executor_options {
     const struct device_ops *device;
     struct device_options device_options;
     const struct kernels *kernels;
-    struct comm *comm; /* kept until executor_close */
-    FILE *trace;       /* one JSON line per operation as the device reports it, lane after lane
-                          in each section, or NULL; kept likewise */
+    struct comm *comm;   /* kept until executor_close */
+    observe_fn *observe; /* called after each section, or NULL */
+    void *observe_arg;   /* kept likewise */
 };
+
+/* An observe_fn that writes one JSON line per operation; arg is a FILE *. */
+void executor_write_trace(
+    void *file, const struct section *sec, int64_t micro, const struct task_log *log, int32_t n);
 
 /* Constants of one optimizer step. */
 struct step_params {

@@ -45,8 +45,7 @@ static enum rc make_schedule(struct rank_setup *s, struct err *e)
                 "plan again with the same version",
                 p.program);
     }
-    if (p.offer.device == DEVICE_CPU && p.offer.vcpus > 0 && p.offer.gpus_per_node > 0)
-        s->planned_threads = (int)(p.offer.vcpus / p.offer.gpus_per_node);
+    s->planned_threads = rank_setup_planned_threads(&p.offer);
     double rate = p.tokens_per_s_per_rank * (double)p.strategy.ranks;
     s->mfu_per_token_rate = p.mfu > 0 && rate > 0 ? p.mfu / rate : NAN;
     s->planned_external_bytes = p.external_bytes;
@@ -161,23 +160,30 @@ static enum rc common_kernels(struct rank_setup *s, const struct kernels **out, 
     return rc;
 }
 
-/* As many as the plan counted on, and no more than this host has for each of its ranks. */
-static int threads_of(const struct rank_setup *s)
+int rank_setup_planned_threads(const struct offer *o)
+{
+    bool is_known = o->device == DEVICE_CPU && o->vcpus > 0 && o->gpus_per_node > 0;
+    return is_known ? (int)(o->vcpus / o->gpus_per_node) : 0;
+}
+
+int rank_setup_threads(int64_t ranks_here, int planned)
 {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-    int share = cores / (int)s->spec.hosts[s->spec.self].ranks;
-    if (s->planned_threads > 0 && share > s->planned_threads)
-        share = s->planned_threads;
+    int share = cores / (int)ranks_here;
+    if (planned > 0 && share > planned)
+        share = planned;
     return share > 1 ? share : 1;
 }
 
 static enum rc open_executor(struct rank_setup *s, struct err *e)
 {
     struct executor_options o = {.device = &device_cpu,
-        .device_options = {.threads = threads_of(s)},
+        .device_options = {.threads = rank_setup_threads(
+                               s->spec.hosts[s->spec.self].ranks, s->planned_threads)},
         .comm = s->comm,
-        .trace = s->trace};
+        .observe = s->trace ? executor_write_trace : NULL,
+        .observe_arg = s->trace};
     enum rc rc = common_kernels(s, &o.kernels, e);
     if (!rc)
         rc = executor_open(&s->x, s->schedule, &o, e);

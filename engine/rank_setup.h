@@ -10,6 +10,7 @@
 #include "run/spec.h"
 
 struct control;
+struct offer;
 
 struct rank_setup {
     char *dir;
@@ -33,6 +34,12 @@ enum rc rank_setup_open(struct rank_setup *s, const char *dir, int rank, const c
     struct control *control, struct err *e);
 enum rc rank_setup_data(struct rank_setup *s, uint64_t seed, struct err *e);
 void rank_setup_close(struct rank_setup *s);
+
+/* Cores of a rank in the plan; 0: its offer does not say. */
+int rank_setup_planned_threads(const struct offer *o);
+/* Threads of a rank: as many as the plan counted on, and no more than this host has for each of its
+ * ranks. */
+int rank_setup_threads(int64_t ranks_here, int planned);
 
 /* Model FLOPs utilisation by the plan's definition and peak; NaN when the plan predicts none. */
 double rank_setup_mfu(const struct rank_setup *s, double tokens_per_second);

@@ -67,8 +67,11 @@ static void run_open(struct run *r, const struct workload *w, int threads)
     need(comm_listen(&co.listen_fd, &port, &e), &e);
     need(comm_open(&r->comm, &co, &e), &e);
     r->trace = open_memstream(&r->trace_text, &r->trace_bytes);
-    struct executor_options xo = {
-        .device = &device_cpu, .kernels = kernels_best(), .comm = r->comm, .trace = r->trace};
+    struct executor_options xo = {.device = &device_cpu,
+        .kernels = kernels_best(),
+        .comm = r->comm,
+        .observe = executor_write_trace,
+        .observe_arg = r->trace};
     xo.device_options.threads = threads;
     need(executor_open(&r->executor, r->schedule, &xo, &e), &e);
     need(init_state(r->executor, 1, &e), &e);

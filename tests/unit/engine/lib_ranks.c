@@ -41,7 +41,8 @@ static void *rank_main(void *arg)
             .is_poisoning = s->o->is_poisoning},
         .kernels = s->comm.kernels,
         .comm = s->r.comm,
-        .trace = s->r.rank == 0 ? s->o->trace : NULL};
+        .observe = s->r.rank == 0 && s->o->trace ? executor_write_trace : NULL,
+        .observe_arg = s->o->trace};
     ranks_check(executor_open(&s->r.x, s->r.schedule, &xo, &e), &e);
     s->fn(&s->r);
     executor_close(s->r.x);
