@@ -129,6 +129,14 @@ int rc_exit_code(enum rc code)
     return RC_TABLE[code].exit_code;
 }
 
+enum rc rc_of_exit_code(int status)
+{
+    for (size_t i = 0; i < sizeof RC_TABLE / sizeof RC_TABLE[0]; i++)
+        if (RC_TABLE[i].exit_code == status)
+            return (enum rc)i;
+    return RC_FAILED;
+}
+
 const char *rc_word(enum rc code)
 {
     return RC_TABLE[code].word;

@@ -63,6 +63,8 @@ enum rc err_input(struct err *e, enum rc rc);
 
 /* Exit status of the program for a code, as `berth help exit-codes` lists them. */
 int rc_exit_code(enum rc code);
+/* The first code with this exit status; RC_FAILED when there is none. */
+enum rc rc_of_exit_code(int status);
 
 /* Word for error/1 JSON. */
 const char *rc_word(enum rc code);

@@ -31,6 +31,21 @@ void hash128_hex(struct hash128 h, char out[HASH128_HEX])
         out, HASH128_HEX, "%016llx%016llx", (unsigned long long)h.hi, (unsigned long long)h.lo);
 }
 
+bool hash128_from_hex(struct hash128 *out, const char *hex)
+{
+    uint64_t half[2] = {0, 0};
+    if (strlen(hex) != HASH128_HEX - 1)
+        return false;
+    for (size_t i = 0; i < HASH128_HEX - 1; i++) {
+        const char *digits = "0123456789abcdef", *d = strchr(digits, hex[i]);
+        if (!d)
+            return false;
+        half[i / 16] = half[i / 16] << 4 | (uint64_t)(d - digits);
+    }
+    *out = (struct hash128){half[0], half[1]};
+    return true;
+}
+
 struct hash_stream *hash_stream_new(void)
 {
     struct hash_stream *h = base_alloc(sizeof(*h));

@@ -3,6 +3,7 @@
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,8 +16,9 @@ struct hash128 {
 enum { HASH128_HEX = 33, SHA256_HEX = 65, SHA256_BYTES = 32 };
 
 struct hash128 hash128(const void *data, size_t len);
-/* 32 hex digits. */
+/* 32 hex digits, and back; false when hex is anything else. */
 void hash128_hex(struct hash128 h, char out[HASH128_HEX]);
+bool hash128_from_hex(struct hash128 *out, const char *hex);
 
 /* Running 128-bit hash over pieces. */
 struct hash_stream;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/agent_main.h"
+#include "engine/bench.h"
 #include "engine/rank.h"
 
 static int version_main(int argc, char **argv)
@@ -19,6 +20,7 @@ static const struct {
 } COMMANDS[] = {
     {"agent", agent_main},
     {"agentctl", agentctl_main},
+    {"bench", bench_main},
     {"rank", rank_main},
     {"reach", reach_main},
     {"version", version_main},

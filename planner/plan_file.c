@@ -76,22 +76,6 @@ void plan_file_release(struct plan_file *p)
     memset(p, 0, sizeof *p);
 }
 
-static enum rc read_hash(struct hash128 *out, const char *hex, struct err *e)
-{
-    uint64_t half[2] = {0, 0};
-    bool is_good = strlen(hex) == HASH128_HEX - 1;
-    for (size_t i = 0; is_good && i < HASH128_HEX - 1; i++) {
-        const char *digits = "0123456789abcdef", *d = strchr(digits, hex[i]);
-        is_good = d != NULL;
-        if (is_good)
-            half[i / 16] = half[i / 16] << 4 | (uint64_t)(d - digits);
-    }
-    if (!is_good)
-        return err_set(e, RC_INVALID, "the schedule's hash is not 32 hex digits");
-    *out = (struct hash128){half[0], half[1]};
-    return RC_OK;
-}
-
 static enum rc read_schedule(struct plan_file *p, const struct json *v, struct err *e)
 {
     const struct json *schedule, *strategy;
@@ -103,8 +87,8 @@ static enum rc read_schedule(struct plan_file *p, const struct json *v, struct e
         rc = strategy_from_json(&p->strategy, strategy, e);
     if (!rc)
         rc = json_need_str(schedule, "hash", &hex, e);
-    if (!rc)
-        rc = read_hash(&p->schedule_hash, hex, e);
+    if (!rc && !hash128_from_hex(&p->schedule_hash, hex))
+        rc = err_set(e, RC_INVALID, "the schedule's hash is not 32 hex digits");
     return rc;
 }
 

@@ -1,0 +1,14 @@
+/* How long the operations of a plan take on this machine.
+ *
+ *   berth-engine bench --plan FILE [--steps N] [--warm-up N]
+ *
+ * Runs all ranks of a plan for one node here, on made-up tokens, without saving anything, and
+ * writes one bench/1 document (run/bench_record.h) to standard output. The ranks are processes
+ * connected over loopback, as an agent would start them. */
+#ifndef ENGINE_BENCH_H
+#define ENGINE_BENCH_H
+
+/* Exit status of the process; on failure a sentence has been printed. */
+int bench_main(int argc, char **argv);
+
+#endif

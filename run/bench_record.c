@@ -1,0 +1,147 @@
+#include "run/bench_record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+
+void bench_release(struct bench *b)
+{
+    free(b->step_s);
+    free(b->op_s);
+    free(b->op_shared);
+    *b = (struct bench){0};
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *x, size_t n)
+{
+    if (n == 0)
+        return NAN;
+    qsort(x, n, sizeof *x, by_size);
+    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+double bench_step_s(const struct bench *b)
+{
+    double *x = base_alloc((b->n_steps + 1) * sizeof *x);
+    if (b->n_steps)
+        memcpy(x, b->step_s, b->n_steps * sizeof *x);
+    double median = bench_median(x, b->n_steps);
+    free(x);
+    return median;
+}
+
+/* --- writing --- */
+
+static struct json *numbers(const double *x, size_t n)
+{
+    struct json *list = json_arr();
+    for (size_t i = 0; i < n; i++)
+        json_push_num(list, x[i]);
+    return list;
+}
+
+struct json *bench_to_json(const struct bench *b)
+{
+    struct json *v = json_obj(), *ops = json_arr();
+    char hex[HASH128_HEX];
+    hash128_hex(b->schedule, hex);
+    json_add_str(v, "schema", "bench/1");
+    json_add_str(v, "program", b->program);
+    json_add_str(v, "kernels", b->kernels);
+    json_add_int(v, "ranks", b->ranks);
+    json_add_int(v, "threads", b->threads);
+    json_add_str(v, "schedule", hex);
+    json_add_num(v, "external_bytes", b->external_bytes);
+    json_add(v, "step_seconds", numbers(b->step_s, b->n_steps));
+    for (size_t i = 0; i < b->n_ops; i++) {
+        const double pair[] = {b->op_s[i], b->op_shared[i]};
+        json_push(ops, numbers(pair, 2));
+    }
+    json_add(v, "operations", ops);
+    return v;
+}
+
+/* --- reading --- */
+
+static enum rc read_steps(struct bench *b, const struct json *v, struct err *e)
+{
+    const struct json *list;
+    enum rc rc = json_need_arr(v, "step_seconds", &list, e);
+    if (rc)
+        return rc;
+    if (json_len(list) == 0 || json_len(list) > BENCH_MAX_STEPS)
+        return err_set(
+            e, RC_INVALID, "'step_seconds' has no steps, or more than %d", BENCH_MAX_STEPS);
+    b->step_s = base_calloc(json_len(list), sizeof *b->step_s);
+    for (; b->n_steps < json_len(list); b->n_steps++) {
+        double s = json_as_num(json_at(list, b->n_steps), NAN);
+        if (!(s > 0 && s < 1e9))
+            return err_set(
+                e, RC_INVALID, "'step_seconds': entry %zu is no duration", b->n_steps + 1);
+        b->step_s[b->n_steps] = s;
+    }
+    return RC_OK;
+}
+
+static enum rc read_ops(struct bench *b, const struct json *v, struct err *e)
+{
+    const struct json *list;
+    enum rc rc = json_need_arr(v, "operations", &list, e);
+    if (rc)
+        return rc;
+    if (json_len(list) > BENCH_MAX_OPS)
+        return err_set(e, RC_LIMIT, "more than %d operations", BENCH_MAX_OPS);
+    b->op_s = base_calloc(json_len(list) + 1, sizeof *b->op_s);
+    b->op_shared = base_calloc(json_len(list) + 1, sizeof *b->op_shared);
+    for (; b->n_ops < json_len(list); b->n_ops++) {
+        const struct json *pair = json_at(list, b->n_ops);
+        double s = json_as_num(json_at(pair, 0), NAN), shared = json_as_num(json_at(pair, 1), NAN);
+        if (s < 0 || s > 1e9 || shared < 0 || shared > 1)
+            return err_set(e, RC_INVALID, "operation %zu has impossible figures", b->n_ops);
+        b->op_s[b->n_ops] = s;
+        b->op_shared[b->n_ops] = shared;
+    }
+    return RC_OK;
+}
+
+enum rc bench_from_json(struct bench *out, const struct json *v, struct err *e)
+{
+    struct bench b = {0};
+    const char *program = "", *kernels = "", *hex = "";
+    enum rc rc = json_need_schema(v, "bench/1", e);
+    if (!rc)
+        rc = json_need_str(v, "program", &program, e);
+    if (!rc)
+        rc = json_need_str(v, "kernels", &kernels, e);
+    if (!rc)
+        rc = json_need_int(v, "ranks", 1, 65536, &b.ranks, e);
+    if (!rc)
+        rc = json_need_int(v, "threads", 1, 65536, &b.threads, e);
+    if (!rc)
+        rc = json_need_str(v, "schedule", &hex, e);
+    if (!rc && !hash128_from_hex(&b.schedule, hex))
+        rc = err_set(e, RC_INVALID, "'schedule' is not 32 hex digits");
+    if (!rc)
+        rc = read_steps(&b, v, e);
+    if (!rc)
+        rc = read_ops(&b, v, e);
+    if (rc) {
+        bench_release(&b);
+        return rc;
+    }
+    str_copy(b.program, sizeof b.program, program);
+    str_copy(b.kernels, sizeof b.kernels, kernels);
+    b.external_bytes = json_num(v, "external_bytes", NAN);
+    *out = b;
+    return RC_OK;
+}

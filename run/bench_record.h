@@ -1,0 +1,46 @@
+/* bench/1: what a machine needed for the operations of a plan, one JSON document.
+ *
+ *   program      version of the engine
+ *   kernels      instruction set of its arithmetic
+ *   ranks, threads (of each rank)
+ *   schedule     hash of the list that was run
+ *   external_bytes  most that a rank used outside its slabs, null unknown
+ *   step_seconds    every step that counts, in order
+ *   operations      by place in the schedule's list: median seconds, and the median share of them
+ *                   during which other lanes of the rank were at work; null where none ran */
+#ifndef RUN_BENCH_RECORD_H
+#define RUN_BENCH_RECORD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+
+struct json;
+
+enum { BENCH_MAX_STEPS = 1000, BENCH_MAX_OPS = 1 << 20, BENCH_MAX_BYTES = 64 << 20 };
+
+/* Release with bench_release. */
+struct bench {
+    char program[64], kernels[16];
+    int64_t ranks, threads;
+    struct hash128 schedule;
+    double external_bytes; /* NaN unknown */
+    double *step_s;
+    size_t n_steps;
+    double *op_s, *op_shared; /* n_ops each; NaN where none ran */
+    size_t n_ops;
+};
+
+void bench_release(struct bench *b);
+/* Caller frees. */
+struct json *bench_to_json(const struct bench *b);
+/* Strict: the document may come from anywhere. */
+enum rc bench_from_json(struct bench *out, const struct json *v, struct err *e);
+/* Median of the steps, seconds. */
+double bench_step_s(const struct bench *b);
+/* Sorts x; NaN when there is nothing. */
+double bench_median(double *x, size_t n);
+
+#endif
