@@ -1,5 +1,7 @@
 #include "planner/hardware.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -36,6 +38,49 @@ static enum rc fill_gpu(struct hardware *hw, const struct offer *o, struct err *
     return RC_OK;
 }
 
+/* Words of a processor's name that do not tell kinds apart. */
+static bool is_noise(const char *word)
+{
+    size_t n = strlen(word);
+    return n == 0 || strcmp(word, "cpu") == 0 || strcmp(word, "processor") == 0 ||
+           (n > 5 && strcmp(word + n - 5, "-core") == 0);
+}
+
+/* The next word in lower case, without what stands in parentheses; returns where it ends. */
+static const char *cpu_word(const char *p, char word[RATES_NAME])
+{
+    size_t n = 0;
+    for (p += strspn(p, " "); *p && *p != ' ' && *p != '@'; p++) {
+        if (*p == '(')
+            p += strcspn(p, ")");
+        if (!*p)
+            break;
+        bool is_kept = isalnum((unsigned char)*p) || *p == '-' || *p == '.';
+        if (is_kept && n + 1 < RATES_NAME)
+            word[n++] = (char)tolower((unsigned char)*p);
+    }
+    word[n] = '\0';
+    return p;
+}
+
+char *hardware_cpu(const char *model, char buf[RATES_NAME])
+{
+    char word[RATES_NAME];
+    size_t n = 0;
+    buf[0] = '\0';
+    for (const char *p = model; *p && *p != '@';) {
+        p = cpu_word(p, word);
+        if (strcmp(word, "with") == 0) /* graphics */
+            break;
+        if (is_noise(word))
+            continue;
+        n += (size_t)snprintf(buf + n, RATES_NAME - n, "%s%s", n ? "-" : "", word);
+        if (n >= RATES_NAME)
+            break;
+    }
+    return buf;
+}
+
 /* Unknown is 0 in struct hardware. */
 static int64_t known(int64_t x)
 {
@@ -58,6 +103,8 @@ enum rc hardware_from_offer(
     hw.is_fabric_rdma =
         o->fabric == FABRIC_INFINIBAND || o->fabric == FABRIC_ROCE || o->fabric == FABRIC_EFA;
     str_copy(hw.isa, sizeof hw.isa, o->isa);
+    if (o->device == DEVICE_CPU)
+        hardware_cpu(o->gpu, hw.cpu);
     enum rc rc = o->device == DEVICE_GPU ? fill_gpu(&hw, o, e) : RC_OK;
     if (!rc)
         *out = hw;
@@ -76,8 +123,9 @@ int64_t hardware_max_nodes(const struct offer *o)
 bool hardware_same(const struct hardware *a, const struct hardware *b)
 {
     return a->is_gpu == b->is_gpu && strcmp(a->gpu, b->gpu) == 0 && strcmp(a->isa, b->isa) == 0 &&
-           a->ranks_per_node == b->ranks_per_node && a->memory_bytes == b->memory_bytes &&
-           a->is_link_pcie == b->is_link_pcie && a->fabric_bytes_per_s <= b->fabric_bytes_per_s &&
+           strcmp(a->cpu, b->cpu) == 0 && a->ranks_per_node == b->ranks_per_node &&
+           a->memory_bytes == b->memory_bytes && a->is_link_pcie == b->is_link_pcie &&
+           a->fabric_bytes_per_s <= b->fabric_bytes_per_s &&
            a->fabric_bytes_per_s >= b->fabric_bytes_per_s &&
            a->is_fabric_rdma == b->is_fabric_rdma && a->vcpus == b->vcpus &&
            a->ram_bytes == b->ram_bytes && a->nvme_bytes == b->nvme_bytes;
@@ -88,7 +136,7 @@ uint64_t hardware_hash(const struct hardware *hw)
     const uint64_t words[] = {hw->is_gpu, (uint64_t)hw->ranks_per_node, (uint64_t)hw->memory_bytes,
         hw->is_link_pcie, (uint64_t)hw->fabric_bytes_per_s, hw->is_fabric_rdma, (uint64_t)hw->vcpus,
         (uint64_t)hw->ram_bytes, (uint64_t)hw->nvme_bytes};
-    uint64_t h = index_hash_text(index_hash_text(0, hw->gpu), hw->isa);
+    uint64_t h = index_hash_text(index_hash_text(index_hash_text(0, hw->gpu), hw->isa), hw->cpu);
     for (size_t i = 0; i < BASE_COUNT(words); i++)
         h = index_hash_word(h, words[i]);
     return h;

@@ -10,6 +10,9 @@ struct offer;
  * cannot be planned. */
 enum rc hardware_from_offer(
     struct hardware *out, const struct offer *o, int64_t nodes, struct err *e);
+/* "amd-epyc-9654" of "AMD EPYC 9654 96-Core Processor": lower case, without trade marks, clock and
+ * count of cores. */
+char *hardware_cpu(const char *model, char buf[RATES_NAME]);
 /* Nodes of the offer that may work together: its fabric's limit and what is available; 1 without a
  * known fabric. */
 int64_t hardware_max_nodes(const struct offer *o);

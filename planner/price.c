@@ -43,7 +43,7 @@ enum work op_work(enum op_kind kind)
 /* Which function of rates.h prices an operation. */
 enum form { FORM_STREAM, FORM_MATMUL, FORM_ATTENTION, FORM_COLLECTIVE, FORM_COPY, FORM_HOST_ADAM };
 
-/* Kinds that are not listed stream memory. */
+/* Kinds that are not listed stream memory; their variant is the kind. */
 static const struct {
     enum form form;
     uint32_t variant; /* attention: is backward; collectives: enum collective */
@@ -119,7 +119,11 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
     case FORM_HOST_ADAM:
         k.amount = (double)op->dim[0];
         break;
+    case FORM_COPY:
+        k.amount = op->bytes;
+        break;
     default:
+        k.variant = op->kind;
         k.amount = op->bytes;
     }
     return k;
@@ -158,7 +162,7 @@ static double price_s(const struct price_key *k, const struct machine *m)
     case FORM_HOST_ADAM:
         return machine_host_adam_s(m, k->amount);
     default:
-        return machine_stream_s(m, k->amount);
+        return machine_stream_s(m, (enum op_kind)k->variant, k->amount);
     }
 }
 

@@ -185,6 +185,7 @@ void rates_free(struct rates *r)
 struct lookup {
     const struct rates *r;
     const char *device, *chip, *stack;
+    const char *cpu; /* a second name of the chip; NULL none */
     struct machine *m;
     bool *applies;       /* by entry, for many lookups; NULL: look each time */
     const char *missing; /* first constant that was needed and not there */
@@ -195,8 +196,8 @@ static bool entry_applies(const struct lookup *l, size_t i)
     const struct rates_entry *en = &l->r->entries[i];
     if (l->applies)
         return l->applies[i];
-    return matches(en->stack, l->stack) && matches(en->device, l->device) &&
-           matches(en->chip, l->chip);
+    bool is_chip = matches(en->chip, l->chip) || (l->cpu && matches(en->chip, l->cpu));
+    return is_chip && matches(en->stack, l->stack) && matches(en->device, l->device);
 }
 
 /* Release with free(l->applies). */
@@ -276,6 +277,16 @@ static struct ramp need_ramp(struct lookup *l, const char *name, const char *ref
 
 /* --- machines --- */
 
+/* A table of shares by kind of operation; 1 for those it does not name. */
+static void fill_elementwise(struct machine *m, struct lookup *l)
+{
+    const struct json *shares = find(l, "elementwise_of_memory");
+    for (int k = 0; k < OP_KIND_COUNT; k++) {
+        double x = shares ? json_num(shares, op_kind_name((enum op_kind)k), 1) : 1;
+        m->elementwise[k] = x > 0 && isfinite(x) ? x : 1;
+    }
+}
+
 static void fill_common(struct machine *m, struct lookup *l)
 {
     m->matmul_half_k = need(l, "matmul_half_k");
@@ -284,6 +295,7 @@ static void fill_common(struct machine *m, struct lookup *l)
     m->attention_efficiency = need(l, "attention_efficiency");
     m->attention_backward_efficiency = need(l, "attention_backward_efficiency");
     m->op_floor_s = need(l, "op_floor_s");
+    fill_elementwise(m, l);
     m->link_hop_s = need(l, "link_hop_s");
     m->link_ramp = need_ramp(l, "link_ramp", "link_ramp_bytes_per_s");
     m->fabric_ramp = need_ramp(l, "fabric_ramp", "fabric_ramp_bytes_per_s");
@@ -368,7 +380,8 @@ static void fill_gpu(struct machine *m, struct lookup *l)
     fill_fabric(m, l);
 }
 
-/* Ranks of a CPU node share its cores and its memory. */
+/* Ranks of a CPU node share its cores and its memory; those that share a core also move bytes in
+ * turn. */
 static void fill_cpu(struct machine *m, struct lookup *l)
 {
     double ranks = (double)m->hw.ranks_per_node;
@@ -379,11 +392,13 @@ static void fill_cpu(struct machine *m, struct lookup *l)
     m->peak_flops[PRECISION_BF16] = per_rank * need(l, "core_flops_bf16");
     m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
     m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak");
+    m->basis = basis_of(last_entry(l));
     m->matmul_lanes = fmax(1, per_rank);
     double dram = fmin(m->host_bytes_per_s, cores * need(l, "core_bytes_per_s"));
     m->host_bytes_per_s = dram;
     m->memory_bytes_per_s = dram / ranks * need(l, "memory_efficiency");
-    m->link_bytes_per_s = fmin(need(l, "link_bytes_per_s"), m->memory_bytes_per_s);
+    m->link_bytes_per_s =
+        fmin(need(l, "link_bytes_per_s"), m->memory_bytes_per_s) * fmin(1, per_rank);
     m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
     fill_fabric(m, l);
     if (m->fabric_bytes_per_s > 0)
@@ -435,6 +450,7 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
     struct lookup l = {.r = r,
         .device = hw->is_gpu ? "gpu" : "cpu",
         .chip = hw->is_gpu ? hw->gpu : hw->isa,
+        .cpu = hw->is_gpu ? NULL : hw->cpu,
         .stack = out->stack,
         .m = out};
     match_all(&l);
@@ -531,9 +547,9 @@ double machine_attention_s(
     return fmax(m->op_floor_s, flops / (m->peak_flops[p] * efficiency));
 }
 
-double machine_stream_s(const struct machine *m, double bytes)
+double machine_stream_s(const struct machine *m, enum op_kind kind, double bytes)
 {
-    return fmax(m->op_floor_s, bytes / m->memory_bytes_per_s);
+    return fmax(m->op_floor_s, bytes / (m->memory_bytes_per_s * m->elementwise[kind]));
 }
 
 double machine_copy_s(const struct machine *m, double bytes)

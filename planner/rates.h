@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "planner/schedule.h"
 #include "planner/strategy.h"
 
 struct json;
@@ -25,6 +26,7 @@ struct hardware {
     bool is_gpu;
     char gpu[RATES_NAME];               /* gpu_id, "" on CPU */
     char isa[RATES_NAME];               /* CPU: "x86-64-v4"; "" unknown */
+    char cpu[RATES_NAME];               /* CPU: "amd-epyc-9654" (hardware_cpu); "" unknown */
     int64_t nodes, ranks_per_node;      /* ranks are GPUs, or worker processes on a CPU node */
     double peak_flops[PRECISION_KINDS]; /* per GPU, dense, by enum precision */
     double measured_flops;     /* per GPU, bf16: best large product anybody measured; 0 unknown */
@@ -44,7 +46,7 @@ struct hardware {
 
 /* Where constants come from: one entry of calibration.json. Strings live as long as the rates. */
 struct rates_entry {
-    const char *device, *chip, *stack; /* "*" matches all; chip: gpu_id or instruction set */
+    const char *device, *chip, *stack; /* "*" matches all; chip: gpu_id, instruction set or CPU */
     const char *source, *date;
     int64_t rows;
     double residual; /* mean absolute relative error over the rows; negative: none known */
@@ -138,13 +140,16 @@ struct machine {
     double attention_efficiency;          /* of peak, forward */
     double attention_backward_efficiency; /* of peak, over its 2.5 times the forward's flops */
 
-    double memory_bytes_per_s; /* per rank, streaming operations */
-    double moe_efficiency;     /* of products with experts, over those without */
-    double tensor_exposed;     /* share of a tensor-parallel sum that nothing hides */
-    double context_exposed;    /* of the exchange of keys and values */
-    double expert_exposed;     /* of the exchange of tokens */
-    double op_floor_s;         /* no operation of the compute lane is shorter: launches, one after
-                                  the other, while the device works */
+    double memory_bytes_per_s;         /* per rank, streaming operations */
+    double elementwise[OP_KIND_COUNT]; /* share of it that an operation reaches: those with
+                                          exponentials are bound by arithmetic on a CPU, small ones
+                                          stay in its caches (more than 1) */
+    double moe_efficiency;             /* of products with experts, over those without */
+    double tensor_exposed;             /* share of a tensor-parallel sum that nothing hides */
+    double context_exposed;            /* of the exchange of keys and values */
+    double expert_exposed;             /* of the exchange of tokens */
+    double op_floor_s; /* no operation of the compute lane is shorter: launches, one after
+                          the other, while the device works */
 
     double link_bytes_per_s; /* bus bandwidth per rank inside a node, large payload */
     double link_hop_s;
@@ -193,8 +198,8 @@ double machine_matmul_s(
     const struct machine *m, enum precision p, int64_t rows, int64_t cols, int64_t inner);
 double machine_attention_s(
     const struct machine *m, enum precision p, double flops, bool is_backward);
-/* An operation bound by memory traffic of so many bytes. */
-double machine_stream_s(const struct machine *m, double bytes);
+/* An operation bound by memory traffic of so many bytes, or nearly so. */
+double machine_stream_s(const struct machine *m, enum op_kind kind, double bytes);
 /* Between device and host memory, one direction. */
 double machine_copy_s(const struct machine *m, double bytes);
 /* AdamW over so many elements of one rank in host memory, all ranks of the node at once. */

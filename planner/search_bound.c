@@ -288,8 +288,8 @@ static struct unit_s price_unit(const struct traffic_class *k, const struct mach
             machine_collective_s(mc, COLLECTIVE_ALL_REDUCE, machine_world(s), u->elems * 4),
         .replica_reduce = machine_collective_s(
             mc, COLLECTIVE_ALL_REDUCE, machine_replica_group(s), u->shard_elems * 4),
-        .update = machine_stream_s(mc, own * update),
-        .norm = machine_stream_s(mc, u->shard_elems * 4),
+        .update = machine_stream_s(mc, OP_ADAMW, own * update),
+        .norm = machine_stream_s(mc, OP_GRAD_NORM, u->shard_elems * 4),
     };
 }
 
