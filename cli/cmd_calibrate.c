@@ -33,22 +33,6 @@ static const struct option OPTIONS[] = {
 };
 static const struct option_group FIT_OPTIONS = {"From what, and where to", OPTIONS};
 
-static enum rc write_constants(const struct json *doc, const char *path, struct err *e)
-{
-    const struct json *list = json_get(doc, "entries");
-    struct str text = STR_INIT;
-    str_add(&text, "{\"schema\": \"calibration/1\", \"entries\": [");
-    for (size_t i = 0; i < json_len(list); i++) {
-        char *entry = json_print(json_at(list, i), false);
-        str_addf(&text, "%s\n%s", i ? "," : "", entry);
-        free(entry);
-    }
-    str_add(&text, "\n]}\n");
-    enum rc rc = file_write(path, str_text(&text), text.len, 0644, e);
-    str_release(&text);
-    return rc;
-}
-
 static void print(const struct calibrate_result *r, const struct args *args, struct out *out)
 {
     if (out_is_json(out)) {
@@ -80,7 +64,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
         rc = calibrate_fit(&fitted, &in, e);
     }
     if (!rc && args_has(args, "output"))
-        rc = write_constants(fitted.document, args_text(args, "output"), e);
+        rc = rates_write(fitted.document, args_text(args, "output"), e);
     if (!rc)
         print(&fitted, args, out);
     calibrate_release(&fitted);

@@ -16,6 +16,7 @@ static const struct {
     {"runs", PATH_STATE, "runs"},
     {"log", PATH_STATE, "screens.log"},
     {"data", PATH_DATA, ""},
+    {"constants", PATH_DATA, "calibration.json"},
 };
 
 static char *path_of(size_t i)

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "cli/command.h"
+#include "cli/evidence_load.h"
 #include "cli/offers_load.h"
 #include "tui/tui.h"
 
@@ -26,6 +27,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     int color = args_choice(args, "color");
     size_t n = args_times(args, "offers");
     const char **paths = base_calloc(n + 1, sizeof(*paths));
+    char *calibration = rates_user_path();
     for (size_t i = 0; i < n; i++)
         paths[i] = args_nth(args, "offers", i);
     struct tui_options o = {
@@ -33,11 +35,13 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
         .n_offers_paths = n,
         .has_here = args_flag(args, "here"),
         .ranks_per_node = args_int(args, "ranks-per-node", 0),
+        .calibration_path = file_exists(calibration) ? calibration : NULL,
         .color = color < 0 ? TUI_COLOR_AUTO : COLORS[color],
         .is_read_only = args_flag(args, "read-only"),
         .is_ascii = args_flag(args, "ascii"),
     };
     enum rc rc = tui_main(&o, e);
+    free(calibration);
     free(paths);
     return rc;
 }

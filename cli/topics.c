@@ -93,10 +93,12 @@ static void write_files(struct str *s)
     put_path(s, "data", PATH_DATA, "");
     put_path(s, "GPUs", PATH_DATA, "gpus.csv");
     put_path(s, "shapes", PATH_DATA, "shapes.csv");
+    put_path(s, "constants", PATH_DATA, "calibration.json");
     str_add(s, "  project    ./berth.json\n"
                "  system     /etc/berth/config.json\n\n"
                "gpus.csv and shapes.csv, where you put them, add GPU models and instances or\n"
-               "replace ours; `berth help formats` lists their columns.\n\n"
+               "replace ours; `berth help formats` lists their columns. calibration.json holds\n"
+               "constants of your own over the built-in ones, such as `berth probe` writes.\n\n"
                "Settings files hold one JSON object whose keys are settings, for example\n"
                "  {\"color\": \"never\"}\n"
                "First found wins: option, environment, job file, project file, settings,\n"

@@ -88,6 +88,7 @@ void plan_request_free(void *request)
     struct plan_request *r = request;
     json_free(r->job);
     shared_offers_unref(r->offers);
+    free(r->calibration);
     free(r);
 }
 
@@ -115,7 +116,8 @@ static enum rc find(
     if (!rc)
         rc = job_finish(&f->job, e);
     if (!rc)
-        rc = rates_builtin(&f->rates, e);
+        rc = r->calibration ? rates_with_file(&f->rates, r->calibration, e)
+                            : rates_builtin(&f->rates, e);
     if (rc)
         return rc;
     struct search_input in = {.job = &f->job,

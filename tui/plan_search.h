@@ -32,6 +32,7 @@ struct plan_request {
     uint64_t serial;
     struct json *job; /* object of a job file */
     struct shared_offers *offers;
+    char *calibration; /* file with constants over the built-in ones, or NULL */
 };
 void plan_request_free(void *request);
 

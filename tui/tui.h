@@ -15,6 +15,7 @@ struct tui_options {
     size_t n_offers_paths;           /* 0, and not has_here: the bundled sample */
     bool has_here;                   /* this machine as an offer */
     int64_t ranks_per_node;          /* of this machine's CPU; 0: choose */
+    const char *calibration_path;    /* constants of the user's own; NULL: there are none */
     const char *plan_path;           /* where a plan is put for its launch; set by tui_main */
     bool is_read_only;               /* launch, stop and resume are not offered */
     bool is_ascii;                   /* no characters beyond ASCII, whatever the locale */

@@ -155,6 +155,8 @@ static void ask_plan(struct work *w, struct ui *ui)
     r->serial = v->serial = ++w->serial;
     r->job = job_form_json(&ui->job);
     r->offers = shared_offers_ref(ui->offers.shared);
+    if (ui->options->calibration_path)
+        r->calibration = base_strdup(ui->options->calibration_path);
     v->since_s = ui->now_s;
     job_form_summary(&ui->job, v->asked, sizeof(v->asked));
     worker_request(w->plan, r);

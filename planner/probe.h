@@ -1,0 +1,44 @@
+/* Constants of this hardware from runs on it: what `berth probe` does.
+ *
+ * Each operation of a run was timed (run/bench_record.h); those that ran beside nothing else of
+ * their rank say how fast products, attention, elementwise work and collectives are here:
+ *
+ *   products      efficiency and half_k of machine_matmul_s, least squares over log seconds
+ *   attention     forward and backward efficiency, the mean of logarithms
+ *   elementwise   share of the memory's rate by kind of operation, likewise
+ *   collectives   bus bandwidth and seconds of a hop, least squares over relative errors
+ *   step          what a step takes beyond what its simulation does, the median of the runs
+ *
+ * each operation weighing as much as it takes of its step. Pure. */
+#ifndef PLANNER_PROBE_H
+#define PLANNER_PROBE_H
+
+#include <stddef.h>
+
+#include "planner/rates.h"
+#include "planner/schedule.h"
+
+struct json;
+
+/* One schedule as it ran; all runs of a fit are of one kind of hardware. */
+struct probe_run {
+    const struct schedule *schedule;
+    struct hardware hw;
+    const double *op_s;      /* seconds by place in the list; NaN: not seen */
+    const double *op_shared; /* share of them beside other lanes, 0 to 1 */
+    double step_s;           /* median of the steps */
+    double external_bytes;   /* most of a rank, NaN unknown */
+};
+
+struct probe_input {
+    const struct probe_run *runs;
+    size_t n;
+    const struct rates *base; /* what is not measured stays as it is here */
+    const char *stack, *source, *date;
+};
+
+/* A calibration/1 document with one entry, to lay over base; caller frees. RC_INVALID when the runs
+ * differ in hardware, or time nothing. */
+enum rc probe_fit(struct json **out, const struct probe_input *in, struct err *e);
+
+#endif

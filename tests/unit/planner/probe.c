@@ -1,0 +1,242 @@
+#include "planner/probe.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "planner/hardware.h"
+#include "planner/price.h"
+#include "planner/simulate.h"
+
+static struct hardware cpu_node(int64_t ranks)
+{
+    return (struct hardware){.isa = "x86-64-v3",
+        .cpu = "imaginary-9000",
+        .nodes = 1,
+        .ranks_per_node = ranks,
+        .memory_bytes = 8LL << 30,
+        .vcpus = ranks};
+}
+
+static struct rates *builtin(void)
+{
+    struct err e = ERR_INIT;
+    struct rates *r = NULL;
+    if (rates_builtin(&r, &e))
+        fail_msg("%s", e.msg);
+    return r;
+}
+
+/* A machine nobody has seen: its constants are what a fit has to find. */
+static struct rates *imaginary(const struct rates *base)
+{
+    static const char text[] =
+        "{\"schema\":\"calibration/1\",\"entries\":[{\"device\":\"cpu\",\"chip\":\"imaginary-*\","
+        "\"stack\":\"*\",\"source\":\"made up\",\"date\":\"2026-11-30\",\"rows\":1,\"residual\":0,"
+        "\"values\":{\"matmul_fp32_of_peak\":0.31,\"matmul_half_k\":40,"
+        "\"attention_efficiency\":0.11,\"attention_backward_efficiency\":0.07,"
+        "\"elementwise_of_memory\":{\"swiglu_fwd\":0.2,\"norm_bwd\":0.5,\"adamw\":3},"
+        "\"link_bytes_per_s\":1.5e9,\"link_hop_s\":2e-5,\"link_ramp\":[[1,1.0]],"
+        "\"step_overhead_s\":0.02}}]}";
+    struct err e = ERR_INIT;
+    struct json *v = NULL;
+    struct rates *r = NULL;
+    if (json_parse(&v, text, strlen(text), &e) || rates_with(&r, base, v, &e))
+        fail_msg("%s", e.msg);
+    json_free(v);
+    return r;
+}
+
+struct observed {
+    struct schedule *schedule;
+    double *op_s, *shared;
+    struct probe_run run;
+};
+
+/* What a bench on the imaginary machine would report. */
+static void observe(struct observed *o, const struct rates *truth, struct strategy s)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    struct machine mc;
+    struct simulation sim;
+    struct hardware hw = cpu_node(s.ranks);
+    if (model_find(&m, "nano-llama", &e) || schedule_make(&o->schedule, &m, &s, &e) ||
+        machine_make(&mc, truth, &hw, "berth", &e))
+        fail_msg("%s", e.msg);
+    size_t n = (size_t)o->schedule->n_ops;
+    o->op_s = base_calloc(n, sizeof *o->op_s);
+    o->shared = base_calloc(n, sizeof *o->shared);
+    for (size_t i = 0; i < n; i++)
+        o->op_s[i] = simulate_op_s(o->schedule, &mc, &o->schedule->ops[i]);
+    simulate(&sim, o->schedule, &mc, NULL);
+    o->run = (struct probe_run){.schedule = o->schedule,
+        .hw = hw,
+        .op_s = o->op_s,
+        .op_shared = o->shared,
+        .step_s = sim.step_s,
+        .external_bytes = NAN};
+}
+
+static void release(struct observed *o)
+{
+    free(o->op_s);
+    free(o->shared);
+    schedule_free(o->schedule);
+}
+
+static struct strategy with(enum strategy_kind kind, int64_t ranks, int64_t seq, int64_t micro)
+{
+    struct strategy s = strategy_default(kind, ranks, ranks);
+    s.precision = PRECISION_FP32;
+    s.seq = seq;
+    s.micro_batch = micro;
+    return s;
+}
+
+static void assert_near(double got, double want, double tolerance)
+{
+    if (!(fabs(got / want - 1) <= tolerance))
+        fail_msg("%g is not within %g of %g", got, tolerance, want);
+}
+
+static void a_machine_is_found_from_what_its_operations_take(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct rates *base = builtin(), *truth = imaginary(base), *found = NULL;
+    struct observed o[3];
+    struct probe_run runs[2];
+    struct json *document = NULL;
+    observe(&o[0], truth, with(STRATEGY_DDP, 1, 256, 4));
+    observe(&o[1], truth, with(STRATEGY_ZERO3, 2, 128, 2));
+    observe(&o[2], truth, with(STRATEGY_ZERO2, 4, 512, 1)); /* never shown to the fit */
+    runs[0] = o[0].run;
+    runs[1] = o[1].run;
+    struct probe_input in = {.runs = runs,
+        .n = 2,
+        .base = base,
+        .stack = "berth",
+        .source = "test",
+        .date = "2026-11-30"};
+    if (probe_fit(&document, &in, &e) || rates_with(&found, base, document, &e))
+        fail_msg("%s", e.msg);
+    const struct json *values = json_get(json_at(json_get(document, "entries"), 0), "values");
+    assert_near(json_num(values, "matmul_fp32_of_peak", 0), 0.31, 0.01);
+    assert_near(json_num(values, "matmul_half_k", 0), 40, 0.05);
+    assert_near(json_num(values, "attention_efficiency", 0), 0.11, 0.001);
+    assert_near(json_num(values, "attention_backward_efficiency", 0), 0.07, 0.001);
+    assert_near(json_num(values, "link_bytes_per_s", 0), 1.5e9, 0.05);
+    const struct json *shares = json_get(values, "elementwise_of_memory");
+    assert_near(json_num(shares, "swiglu_fwd", 0), 0.2, 0.01);
+    assert_near(json_num(shares, "norm_bwd", 0), 0.5, 0.01);
+
+    struct machine mc;
+    struct simulation sim;
+    assert_int_equal(machine_make(&mc, found, &o[2].run.hw, "berth", &e), RC_OK);
+    assert_int_equal(mc.basis, BASIS_CALIBRATED);
+    simulate(&sim, o[2].schedule, &mc, NULL);
+    assert_near(sim.step_s, o[2].run.step_s, 0.02);
+
+    json_free(document);
+    rates_free(found);
+    rates_free(truth);
+    rates_free(base);
+    for (int i = 0; i < 3; i++)
+        release(&o[i]);
+}
+
+/* An operation that shared the cores says nothing about how fast it can be. */
+static void operations_beside_others_are_left_out(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct rates *base = builtin(), *truth = imaginary(base);
+    struct observed o;
+    struct json *document = NULL;
+    observe(&o, truth, with(STRATEGY_DDP, 1, 256, 4));
+    for (int32_t i = 0; i < o.schedule->n_ops; i++) {
+        if (o.schedule->ops[i].kind != OP_ATTN_FWD || i % 2)
+            continue;
+        o.op_s[i] *= 5;
+        o.shared[i] = 0.8;
+    }
+    struct probe_input in = {.runs = &o.run,
+        .n = 1,
+        .base = base,
+        .stack = "berth",
+        .source = "test",
+        .date = "2026-11-30"};
+    if (probe_fit(&document, &in, &e))
+        fail_msg("%s", e.msg);
+    const struct json *entry = json_at(json_get(document, "entries"), 0);
+    assert_near(json_num(json_get(entry, "values"), "attention_efficiency", 0), 0.11, 0.001);
+    assert_string_equal(json_str(entry, "chip", ""), "imaginary-9000");
+    assert_null(
+        json_get(json_get(entry, "values"), "link_bytes_per_s")); /* one rank has no peers */
+    json_free(document);
+    rates_free(truth);
+    rates_free(base);
+    release(&o);
+}
+
+static void runs_of_different_hardware_are_refused(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct rates *base = builtin();
+    struct observed o[2];
+    struct json *document = NULL;
+    observe(&o[0], base, with(STRATEGY_DDP, 1, 128, 1));
+    observe(&o[1], base, with(STRATEGY_DDP, 1, 128, 1));
+    str_copy(o[1].run.hw.cpu, sizeof o[1].run.hw.cpu, "other");
+    struct probe_run runs[] = {o[0].run, o[1].run};
+    struct probe_input in = {
+        .runs = runs, .n = 2, .base = base, .stack = "berth", .source = "test", .date = ""};
+    assert_int_equal(probe_fit(&document, &in, &e), RC_INVALID);
+    assert_non_null(strstr(e.msg, "different hardware"));
+    release(&o[0]);
+    release(&o[1]);
+    rates_free(base);
+}
+
+static void processors_get_short_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *name;
+    } t[] = {
+        {"AMD EPYC 9654 96-Core Processor", "amd-epyc-9654"},
+        {"Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz", "intel-xeon-platinum-8481c"},
+        {"AMD Ryzen 7 7840U w/ Radeon 780M Graphics", "amd-ryzen-7-7840u-w-radeon-780m"},
+        {"AMD Ryzen 9 5950X with Radeon Graphics", "amd-ryzen-9-5950x"},
+        {"AMD EPYC", "amd-epyc"},
+        {"  cpu  ", ""},
+        {"(((", ""},
+        {"", ""},
+    };
+    for (size_t i = 0; i < BASE_COUNT(t); i++) {
+        char name[RATES_NAME];
+        assert_string_equal(hardware_cpu(t[i].model, name), t[i].name);
+    }
+}
+
+int test_probe(void);
+int test_probe(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_is_found_from_what_its_operations_take),
+        cmocka_unit_test(operations_beside_others_are_left_out),
+        cmocka_unit_test(runs_of_different_hardware_are_refused),
+        cmocka_unit_test(processors_get_short_names),
+    };
+    return cmocka_run_group_tests_name("probe", tests, NULL, NULL);
+}
