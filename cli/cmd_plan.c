@@ -251,7 +251,8 @@ static enum rc print_text(
     str_reset(&s);
     print_pareto(p, out);
     break_even_describe(&s, p->break_even, SHOWN_BREAK_EVENS);
-    print_block(out, "Break-even", &s);
+    print_block(
+        out, args_int(args, "pick", 1) > 1 ? "Break-even with the plan picked" : "Break-even", &s);
     print_what_ifs(p, out);
     explain_rejected(&s, p->search, SHOWN_REJECTIONS);
     print_block(out, "Rejected", &s);
@@ -260,12 +261,13 @@ static enum rc print_text(
     return RC_OK;
 }
 
-static void print_json(const struct planning *p, struct out *out)
+static void print_json(const struct planning *p, const struct args *args, struct out *out)
 {
     struct json *doc = out_document(out, "plan-list/1");
     double seconds = out_is_reproducible(out) ? -1 : p->seconds;
     plan_list_fill(doc, p->search, &p->job, p->offers, p->rates, seconds);
     json_add(doc, "break_even", p->break_even ? json_clone(p->break_even) : json_arr());
+    json_add_int(doc, "break_even_with_rank", args_int(args, "pick", 1));
     json_add(doc, "what_if", what_ifs_json(&p->what_ifs, first_plan(p), &p->in));
     out_json(out, doc);
 }
@@ -273,11 +275,12 @@ static void print_json(const struct planning *p, struct out *out)
 /* --- nothing fits ----------------------------------------------------------------------------- */
 
 /* Exit code 3: under --json the list without plans is the answer, else the nearest misses are. */
-static enum rc print_nothing(const struct planning *p, struct out *out, struct err *e)
+static enum rc print_nothing(
+    const struct planning *p, const struct args *args, struct out *out, struct err *e)
 {
     struct str s = STR_INIT;
     if (out_is_json(out)) {
-        print_json(p, out);
+        print_json(p, args, out);
         e->code = RC_NO_FIT;
         return RC_NO_FIT;
     }
@@ -380,7 +383,7 @@ static enum rc print(
 {
     note_cap(p, out);
     if (p->search->n_plans == 0)
-        return print_nothing(p, out, e);
+        return print_nothing(p, args, out, e);
     enum rc rc = args_text(args, "output") ? write_plan(p, args, out, e) : RC_OK;
     if (rc)
         return rc;
@@ -388,7 +391,7 @@ static enum rc print(
     if (is_stdout(args))
         return RC_OK;
     if (out_is_json(out)) {
-        print_json(p, out);
+        print_json(p, args, out);
         return RC_OK;
     }
     return print_text(p, args, out, e);

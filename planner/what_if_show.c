@@ -19,11 +19,13 @@ static double seconds_of(const struct plan *p)
     return p->bill.run_s[BILL_MID];
 }
 
-/* " (+10.0 %)", nothing when there is nothing to compare with. */
+/* " (+10.0 %)", " (2.4 times)", nothing when there is nothing to compare with. */
 static void add_share(struct str *out, double now, double was)
 {
-    double share = 100 * (now / was - 1);
-    if (isfinite(share))
+    double times = now / was, share = 100 * (times - 1);
+    if (isfinite(times) && times >= 2)
+        str_addf(out, " (%.1f times)", times);
+    else if (isfinite(times))
         str_addf(out, " (%+.1f %%)", fabs(share) < 0.05 ? 0 : share);
 }
 
@@ -69,7 +71,10 @@ void what_if_describe(struct str *out, const struct what_if *w, const struct wha
         str_addf(out, "    no plan%s%s\n", x->why_none[0] ? ": " : "", x->why_none);
         return;
     }
-    if (x->flips) {
+    if (x->flips && stated && x->plan.offer == stated->offer) {
+        str_addf(out, "    the same offer, %lld node%s instead of %lld\n", (long long)x->plan.nodes,
+            x->plan.nodes == 1 ? "" : "s", (long long)stated->nodes);
+    } else if (x->flips) {
         str_add(out, stated ? "    another choice: " : "    there is a plan: ");
         add_where(out, &x->plan, in);
         str_add(out, "\n");

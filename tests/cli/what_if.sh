@@ -44,6 +44,8 @@ the_text_says_what_becomes_of_the_first_plan() {
     says '    the offer that was first would cost $96' "$tmp/out"
     says '    no plan: ' "$tmp/out"
     [ "$(awk 'length > 80' "$tmp/out" | grep -vc '    no plan')" = 0 ]
+    exits 0 "${plan[@]}" --gpu h100 --objective time --what-if network=0x
+    says '    the same offer, 1 node instead of ' "$tmp/out"
 }
 
 a_job_that_comes_too_late_may_be_in_time_then() {
@@ -78,6 +80,10 @@ prices_that_tie_are_where_the_first_changes() {
     below=$(jq -n "$tie - 0.01") above=$(jq -n "$tie + 0.01")
     exits 0 "${plan[@]}" --json --what-if "price.h100-sxm=$below" --what-if "price.h100-sxm=$above"
     jq -e '.what_if[0].flips and .what_if[0].plan.gpu == "h100-sxm" and (.what_if[1].flips | not)' \
+        "$tmp/out"
+    exits 0 "${plan[@]}" --json --pick 2
+    jq -e '.break_even_with_rank == 2 and
+        any(.break_even[]; .gpu == "rtx4090" and .break_even_usd_per_gpu_hour > .price_usd_per_gpu_hour)' \
         "$tmp/out"
 }
 

@@ -240,6 +240,26 @@ static void rates_are_multiplied(void **state)
     release(&a);
 }
 
+/* The bounds of the search hold for changed rates, too. */
+static void nothing_is_pruned_that_would_win_then(void **state)
+{
+    (void)state;
+    static const char *const questions[] = {"mfu=0.3x", "mfu=20x network=0.1x",
+        "link=0.01x mfu.a100=3x", "host-link=0.1x failures=50x"};
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++) {
+        struct err e = ERR_INIT;
+        struct asked a = ask("qwen2.5-0.5b", i % 2 ? OBJECTIVE_TIME : OBJECTIVE_COST);
+        a.job.max_gpus = 16;
+        struct what_if w = parsed(questions[i]);
+        struct what_if_outcome bounded = answer(&a, questions[i]), full;
+        a.in.tries_everything = true;
+        assert_int_equal(what_if_plan(&full, &w, &a.in, &a.search->plans[0], &e), RC_OK);
+        assert_int_equal(bounded.plan.offer, full.plan.offer);
+        assert_memory_equal(&bounded.plan.bill, &full.plan.bill, sizeof full.plan.bill);
+        release(&a);
+    }
+}
+
 static void nodes_fail_so_many_times_as_often(void **state)
 {
     (void)state;
@@ -317,6 +337,7 @@ int test_what_if(void)
         cmocka_unit_test(refuses_what_says_nothing),
         cmocka_unit_test(changes_of_offers_are_as_if_the_offers_said_so),
         cmocka_unit_test(rates_are_multiplied),
+        cmocka_unit_test(nothing_is_pruned_that_would_win_then),
         cmocka_unit_test(nodes_fail_so_many_times_as_often),
         cmocka_unit_test(says_when_another_is_rented_and_what_staying_costs),
         cmocka_unit_test(says_why_there_is_no_plan_then),
