@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "base/text.h"
 
 void fan_init(struct fan *f, size_t count)
@@ -33,23 +34,33 @@ size_t fan_in_count(const struct fan *f)
     return n;
 }
 
-/* First error of the hosts that skip does not mark. */
+/* The error of the first host that skip does not mark, and which others failed. */
 static enum rc first_error(const struct fan *f, const bool *skip, struct err *e)
 {
-    size_t bad = 0, first = 0;
+    enum { NAMED = 3 };
+    const struct fan_host *first = NULL;
+    struct str others = STR_INIT;
+    size_t bad = 0;
     for (size_t i = 0; i < f->count; i++) {
-        if (!f->v[i].err.code || (skip && skip[i]))
+        const struct fan_host *h = &f->v[i];
+        if (!h->err.code || (skip && skip[i]))
             continue;
-        if (bad++ == 0)
-            first = i;
+        if (bad == 0)
+            first = h;
+        else if (bad <= NAMED)
+            str_addf(&others, "%s'%s'", bad > 1 ? ", " : "", h->label);
+        bad++;
     }
-    if (!bad)
-        return RC_OK;
-    const struct fan_host *h = &f->v[first];
+    if (bad > NAMED + 1)
+        str_addf(&others, " and %zu more", bad - NAMED - 1);
+    enum rc rc = RC_OK;
     if (bad == 1)
-        return err_set(e, h->err.code, "host '%s': %s", h->label, h->err.msg);
-    return err_set(e, h->err.code, "host '%s': %s (%zu more host%s failed)", h->label, h->err.msg,
-        bad - 1, bad > 2 ? "s" : "");
+        rc = err_set(e, first->err.code, "host '%s': %s", first->label, first->err.msg);
+    else if (bad > 1)
+        rc = err_set(e, first->err.code, "host '%s': %s (also failed: %s)", first->label,
+            first->err.msg, str_text(&others));
+    str_release(&others);
+    return rc;
 }
 
 enum rc fan_first_error(const struct fan *f, struct err *e)

@@ -177,7 +177,7 @@ hosts_that_cannot_be_reached_are_named() {
     one_sentence
     says "does not resolve" "$tmp/err"
     exits 6 "$berth" doctor "127.0.0.1:1,$host,127.0.0.1:2" "${sshd_connect[@]}"
-    says "1 more host failed" "$tmp/err"
+    says "Connection refused (also failed: '127.0.0.1:2')" "$tmp/err"
 }
 
 many_connections_at_once_are_not_mistaken_for_refusals() {
