@@ -393,13 +393,28 @@ static enum rc not_found(char *const *ids, size_t count, const char *name, struc
     return rc;
 }
 
+/* The run launched last: ids made in the same second do not tell. Where its link leads nowhere, the
+ * newest by its id. */
+static const char *latest_id(char *const *ids, size_t count)
+{
+    char *runs = run_user_runs(), *link = path_join(runs, "latest"), id[RUN_ID_TEXT] = "";
+    ssize_t n = readlink(link, id, sizeof(id) - 1);
+    id[n > 0 ? n : 0] = '\0';
+    free(link);
+    free(runs);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(ids[i], id) == 0)
+            return ids[i];
+    return ids[0];
+}
+
 /* Id that name means, owned by ids. */
 static enum rc find_id(
     char *const *ids, size_t count, const char *name, const char **out, struct err *e)
 {
     *out = NULL;
     if (strcmp(name, "latest") == 0 && count)
-        *out = ids[0];
+        *out = latest_id(ids, count);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(ids[i], name) == 0) {
             *out = ids[i];

@@ -397,6 +397,22 @@ clean_finds_the_nodes_of_earlier_attempts() {
     exits 0 "$berth" clean "$run" -y # once more does no harm
 }
 
+# ids of one second sort by their random letters
+latest_is_the_run_launched_last() {
+    local runs=$BERTH_HOME/state/runs twin
+    launch_fake FAKE_STEPS=1
+    exits 0 "$berth" wait "$run"
+    twin=${run%-*}-zzzz
+    cp -r "$runs/$run" "$runs/$twin"
+    sed -i "s/$run/$twin/" "$runs/$twin/run.json"
+    exits 0 "$berth" status latest --json
+    [ "$(jq -r .id "$tmp/out")" = "$run" ]
+    rm "$runs/latest"
+    exits 0 "$berth" status latest --json
+    [ "$(jq -r .id "$tmp/out")" = "$twin" ]
+    rm -r "$runs/$twin"
+}
+
 clean_leaves_no_file_on_the_nodes() {
     launch_fake FAKE_STEPS=100000
     until_true 10 steps_done 1
@@ -421,5 +437,6 @@ e2e trains_on_two_nodes_and_tells_the_result a_real_run_resumes_on_one_node_with
     what_a_run_costs_goes_on_with_its_attempts hours_go_on_with_the_attempts_of_a_run owned_nodes_cost_nothing_which_is_a_number \
     a_resumed_run_stays_the_same_training \
     fetch_takes_what_is_whole_from_whoever_has_it runs_do_not_mix_in_a_shared_store \
-    a_store_that_is_not_shared_is_refused clean_finds_the_nodes_of_earlier_attempts clean_leaves_no_file_on_the_nodes
+    a_store_that_is_not_shared_is_refused clean_finds_the_nodes_of_earlier_attempts latest_is_the_run_launched_last \
+    clean_leaves_no_file_on_the_nodes
 tap_done
