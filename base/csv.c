@@ -77,6 +77,11 @@ static enum rc take_row(struct reader *r, char **p, char *end, struct err *e)
     }
     r->line++;
     if (!c->header) {
+        const char *other = n == 1 ? strpbrk(row[0], ";\t") : NULL;
+        if (other)
+            return err_set(e, RC_INVALID,
+                "line %zu: columns are separated by %s; separate them by commas", line,
+                *other == ';' ? "semicolons" : "tabs");
         c->columns = n;
         c->header = base_alloc(n * sizeof(*c->header));
         memcpy(c->header, row, n * sizeof(*row));

@@ -145,7 +145,7 @@ enum rc known_hosts_load(struct known_hosts *k, const char *path, struct err *e)
     if (!file_exists(path))
         return RC_OK;
     str_init(&s, KNOWN_MAX_BYTES);
-    enum rc rc = file_read(&s, path, KNOWN_MAX_BYTES, e);
+    enum rc rc = err_input(e, file_read(&s, path, KNOWN_MAX_BYTES, e));
     if (!rc)
         known_hosts_add(k, path, str_text(&s), s.len);
     str_release(&s);

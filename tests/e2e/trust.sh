@@ -169,6 +169,12 @@ a_port_that_is_not_ssh_is_named() {
     [ -z "$interrupted" ]
 }
 
+a_folder_is_no_file_of_host_keys() {
+    exits 2 "$berth" doctor "$host" --identity "$sshd_dir/id" --ssh-config none --known-hosts "$tmp"
+    one_sentence
+    says "Is a directory" "$tmp/err"
+}
+
 hosts_that_cannot_be_reached_are_named() {
     exits 6 "$berth" doctor 127.0.0.1:1 "${sshd_connect[@]}"
     one_sentence
@@ -274,7 +280,7 @@ SSH
 e2e host_keys_get_openssh_s_answer hashed_names_are_found a_changed_key_stops_with_file_and_line \
     an_unknown_key_is_shown_and_refused_without_consent accepted_keys_stay_with_the_run \
     a_refused_key_is_an_authentication_failure keys_that_cannot_be_used_are_explained \
-    the_key_agent_is_used a_port_that_is_not_ssh_is_named hosts_that_cannot_be_reached_are_named \
+    the_key_agent_is_used a_port_that_is_not_ssh_is_named a_folder_is_no_file_of_host_keys hosts_that_cannot_be_reached_are_named \
     many_connections_at_once_are_not_mistaken_for_refusals one_session_at_a_time_is_enough \
     a_bad_host_does_not_hide_what_the_others_can what_login_files_print_does_no_harm \
     nodes_that_cannot_reach_each_other_are_named a_host_behind_another_is_reached

@@ -97,7 +97,9 @@ static void csv_refuses_with_the_line(void **state)
     static const struct {
         const char *text, *says;
     } BAD[] = {{"", "no header"}, {"a,b\n1,2,3\n", "line 2 has 3 columns"},
-        {"a\n\"open\n\n", "line 2: a quoted cell is not closed"}};
+        {"a\n\"open\n\n", "line 2: a quoted cell is not closed"},
+        {"# made by a spreadsheet\na;b\n1;2\n", "separated by semicolons"},
+        {"a\tb\n1\t2\n", "separated by tabs"}};
     for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
         struct csv c;
         struct err e = ERR_INIT;
