@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
+#include "planner/explain.h"
 #include "planner/limits.h"
 
 enum { MOST_TRIES = 32 }; /* a handful in practice: each changes the number of nodes */
@@ -269,7 +270,9 @@ static void describe_tie(struct str *out, const struct json *t)
     str_addf(out, "  %s of %s %s, %s:\n", json_str(t, "gpu", "?"), json_str(t, "provider", "?"),
         json_str(t, "id", "?"), json_str(t, "market", "market unknown"));
     if (!(tie >= 0)) {
-        str_addf(out, "    at no price: %s\n", json_str(t, "why_never", "unknown"));
+        char why[SEARCH_TEXT + 16];
+        snprintf(why, sizeof why, "at no price: %.230s", json_str(t, "why_never", "unknown"));
+        explain_wrapped(out, 4, why);
         return;
     }
     /* rounded down: below what is said it does win */

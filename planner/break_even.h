@@ -40,7 +40,7 @@ struct break_even {
 enum rc break_even_find(struct break_even **out, size_t *n, const struct search_input *in,
     const struct search *s, size_t against, struct err *e);
 
-/* One line for each, at most max, of at most 80 columns. */
+/* A few lines of at most 80 columns for each, at most max of them. */
 void break_even_describe(struct str *out, const struct json *list, size_t max);
 /* An array of objects. Caller frees. */
 struct json *break_even_json(const struct break_even *all, size_t n, const struct search_input *in);

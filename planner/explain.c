@@ -46,6 +46,26 @@ char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
     return buf;
 }
 
+void explain_wrapped(struct str *out, int indent, const char *text)
+{
+    int column = 0;
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (column > 0 && column + 1 + n > 80) {
+            str_addc(out, '\n');
+            column = 0;
+        }
+        if (column == 0)
+            column = indent;
+        else
+            column++;
+        str_addf(out, "%*s%.*s", column == indent ? indent : 1, "", n, text);
+        column += n;
+        text += n + (text[n] == ' ');
+    }
+    str_addc(out, '\n');
+}
+
 /* --- one estimate --- */
 
 static void add_memory(struct str *out, const struct estimate *x)
@@ -244,27 +264,6 @@ static void add_value(struct str *out, const struct json *v)
         str_addf(out, "table of %zu", json_len(v));
 }
 
-/* Words of a text, in lines of at most 80 columns that begin with an indent. */
-static void add_wrapped(struct str *out, int indent, const char *text)
-{
-    int column = 0;
-    while (*text) {
-        int n = (int)strcspn(text, " ");
-        if (column > 0 && column + 1 + n > 80) {
-            str_addc(out, '\n');
-            column = 0;
-        }
-        if (column == 0)
-            column = indent;
-        else
-            column++;
-        str_addf(out, "%*s%.*s", column == indent ? indent : 1, "", n, text);
-        column += n;
-        text += n + (text[n] == ' ');
-    }
-    str_addc(out, '\n');
-}
-
 static bool same_source(const struct json *a, const struct json *b)
 {
     return strcmp(json_str(a, "source", ""), json_str(b, "source", "")) == 0;
@@ -295,7 +294,7 @@ static void add_source(struct str *out, const struct json *constants, const stru
         str_addf(&line, "%s%s = ", line.len ? ", " : "", key);
         add_value(&line, json_get(v, "value"));
     }
-    add_wrapped(out, 2, str_text(&line));
+    explain_wrapped(out, 2, str_text(&line));
     str_reset(&line);
     double residual = json_num(of, "residual", NAN);
     str_addf(&line, "%s, %s", json_bool(of, "prior", true) ? "prior" : "measured",
@@ -305,7 +304,7 @@ static void add_source(struct str *out, const struct json *constants, const stru
     if (residual >= 0)
         str_addf(&line, ", residual %.0f %%", 100 * residual);
     str_addf(&line, "; %s", json_str(of, "source", "no source"));
-    add_wrapped(out, 6, str_text(&line));
+    explain_wrapped(out, 6, str_text(&line));
     str_release(&line);
 }
 

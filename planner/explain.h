@@ -12,6 +12,8 @@ struct str;
 
 /* "zero3/16 mb 4 x 8, full recompute, optimizer offloaded": a strategy in one line. */
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT]);
+/* The words of a text, in lines of at most 80 columns that begin with an indent. */
+void explain_wrapped(struct str *out, int indent, const char *text);
 /* The chosen plan of a search in a few lines: how fast, how full, what it costs and why. */
 void explain_winner(struct str *out, const struct search *s, const struct offers *offers);
 /* What was rejected, at most max lines, and how much was searched. */

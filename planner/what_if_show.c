@@ -68,7 +68,8 @@ void what_if_describe(struct str *out, const struct what_if *w, const struct wha
     char text[SEARCH_TEXT];
     str_addf(out, "  %s%s\n", w->text, x->offers_changed ? "" : " (changes no offer)");
     if (!x->has_plan) {
-        str_addf(out, "    no plan%s%s\n", x->why_none[0] ? ": " : "", x->why_none);
+        snprintf(text, sizeof text, "no plan%s%.230s", x->why_none[0] ? ": " : "", x->why_none);
+        explain_wrapped(out, 4, text);
         return;
     }
     if (x->flips && stated && x->plan.offer == stated->offer) {
@@ -79,9 +80,13 @@ void what_if_describe(struct str *out, const struct what_if *w, const struct wha
         add_where(out, &x->plan, in);
         str_add(out, "\n");
     }
-    if (x->flips || x->is_other_strategy)
-        str_addf(out, "    %s%s\n", x->flips ? "" : "the same nodes, ",
+    if (x->flips || x->is_other_strategy) {
+        struct str s = STR_INIT;
+        str_addf(&s, "%s%s", x->flips ? "" : "the same nodes, ",
             explain_strategy(&x->plan.strategy, text));
+        explain_wrapped(out, 4, str_text(&s));
+        str_release(&s);
+    }
     str_add(out, x->flips || x->is_other_strategy ? "    " : "    the same plan: ");
     add_figures(out, &x->plan, stated);
     str_add(out, "\n");
