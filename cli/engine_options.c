@@ -3,9 +3,6 @@
 #include "base/str.h"
 #include "planner/engine_use.h"
 
-const char ENGINE_CHOICES[] =
-    "berth|fsdp1|fsdp2|deepspeed|accelerate-zero3|megatron|megatron-deepspeed|ddp";
-
 static const struct option ENGINE[] = {
     {.name = "engine",
         .kind = OPTION_CHOICE,

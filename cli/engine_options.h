@@ -5,8 +5,6 @@
 #include "cli/options.h"
 #include "planner/rates.h"
 
-/* "berth|fsdp1|...", in the order of enum engine. */
-extern const char ENGINE_CHOICES[];
 /* --engine, --stack, --calibration. */
 extern const struct option_group ENGINE_OPTIONS;
 

@@ -147,6 +147,9 @@ const struct engine_profile *profile_of(enum engine g)
     return &profiles[g];
 }
 
+const char ENGINE_CHOICES[] =
+    "berth|fsdp1|fsdp2|deepspeed|accelerate-zero3|megatron|megatron-deepspeed|ddp";
+
 const char *engine_name(enum engine g)
 {
     return profiles[g].name;

@@ -29,6 +29,9 @@ enum engine {
     ENGINE_COUNT
 };
 
+/* Their names in this order, separated by '|'. */
+extern const char ENGINE_CHOICES[];
+
 /* Bytes per element unless said. Sources stand beside the table. */
 struct engine_profile {
     const char *name;  /* as --engine takes it */

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "planner/model.h"
+#include "planner/profile.h"
 #include "tui/argv.h"
 
 enum kind { KIND_MODEL, KIND_COUNT, KIND_USD, KIND_SECONDS, KIND_TEXT, KIND_CHOICE };
@@ -41,6 +42,9 @@ static const struct {
         NULL},
     [JOB_SPOT] = {"spot", "--spot", "spot", "no", "offers that can be taken away", KIND_CHOICE,
         true, "no|allow|only"},
+    [JOB_ENGINE] = {"engine", "--engine", "engine", "berth",
+        "berth is the bundled one; others are predicted, not launched", KIND_CHOICE, true,
+        ENGINE_CHOICES},
 };
 
 void job_form_init(struct job_form *f)

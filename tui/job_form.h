@@ -25,6 +25,7 @@ enum job_field_id {
     JOB_PROVIDER,
     JOB_REGION,
     JOB_SPOT,
+    JOB_ENGINE,
     JOB_FIELDS
 };
 
