@@ -351,6 +351,8 @@ void prepared_finish(struct prepared *p)
     fill_engine_memory(&p->memory, &p->model, &p->strategy);
     if (p->is_whole)
         p->memory.hash = schedule_hash(p->schedule[0]);
+    if (p->is_whole && profile_of(p->strategy.engine)->is_bundled)
+        phase_peaks(p->memory.phase_bytes, p->schedule[0], MEMORY_DEVICE);
     p->memory.has_hash = p->is_whole;
     release_schedules(p);
 }

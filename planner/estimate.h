@@ -16,6 +16,7 @@
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "planner/phase.h"
 #include "planner/rates.h"
 #include "planner/schedule.h"
 #include "planner/simulate.h"
@@ -25,13 +26,15 @@ struct json;
 /* Value type; bytes per rank unless said. */
 struct estimate {
     /* device memory (on CPU: a rank's share of RAM) */
-    int64_t part_bytes[PART_COUNT]; /* live at the worst moment */
-    int64_t packing_bytes;          /* slab beyond what is live; what another engine's allocator
-                                       holds beyond its tensors */
-    int64_t peak_bytes;             /* the slab: all of the above; of another engine, reserved */
-    bool is_allocated;              /* by another engine as it goes, not laid out */
-    int64_t external_bytes;         /* context, communicators, code: not in the slab */
-    int64_t capacity_bytes;         /* what the driver reports, minus external */
+    int64_t part_bytes[PART_COUNT];   /* live at the worst moment */
+    int64_t phase_bytes[PHASE_COUNT]; /* most that is live in each phase of a step; all 0 where
+                                         they are not told apart: estimate_quick, other engines */
+    int64_t packing_bytes;            /* slab beyond what is live; what another engine's allocator
+                                         holds beyond its tensors */
+    int64_t peak_bytes;               /* the slab: all of the above; of another engine, reserved */
+    bool is_allocated;                /* by another engine as it goes, not laid out */
+    int64_t external_bytes;           /* context, communicators, code: not in the slab */
+    int64_t capacity_bytes;           /* what the driver reports, minus external */
     double fit_probability;
     /* host memory of a node */
     int64_t host_slab_bytes;     /* pinned, of all ranks; on CPU 0 */

@@ -68,6 +68,17 @@ void explain_wrapped(struct str *out, int indent, const char *text)
 
 /* --- one estimate --- */
 
+static void add_phases(struct str *out, const struct estimate *x)
+{
+    char text[UNITS_TEXT];
+    if (x->phase_bytes[PHASE_UPDATE] <= 0)
+        return;
+    for (int i = 0; i < PHASE_COUNT; i++)
+        str_addf(out, "%s%s %s", i ? ", " : "  at most: ", phase_name((enum phase)i),
+            units_bytes(text, (double)x->phase_bytes[i]));
+    str_addf(out, "\n");
+}
+
 static void add_memory(struct str *out, const struct estimate *x)
 {
     char a[UNITS_TEXT], b[UNITS_TEXT];
@@ -83,6 +94,7 @@ static void add_memory(struct str *out, const struct estimate *x)
             units_bytes(a, (double)x->packing_bytes));
     str_addf(out, "  %-22s %12s  (outside %s, not counted above)\n", "external",
         units_bytes(a, (double)x->external_bytes), x->is_allocated ? "the allocator" : "the slab");
+    add_phases(out, x);
     str_addf(out, "Host memory of a node: %s", units_bytes(a, (double)x->host_ram_bytes));
     if (x->host_capacity_bytes > 0)
         str_addf(out, " of %s", units_bytes(b, (double)x->host_capacity_bytes));

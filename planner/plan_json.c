@@ -11,6 +11,17 @@
 
 /* --- estimate/1 --- */
 
+/* NULL where phases are not told apart. */
+static struct json *phases_json(const struct estimate *x)
+{
+    if (x->phase_bytes[PHASE_UPDATE] <= 0)
+        return NULL;
+    struct json *v = json_obj();
+    for (int i = 0; i < PHASE_COUNT; i++)
+        json_add_int(v, phase_name((enum phase)i), x->phase_bytes[i]);
+    return v;
+}
+
 static struct json *memory_json(const struct estimate *x)
 {
     struct json *v = json_obj(), *parts = json_obj();
@@ -23,6 +34,7 @@ static struct json *memory_json(const struct estimate *x)
         json_add_int(parts, part_name((enum part)i), x->part_bytes[i]);
     json_add_int(parts, "packing", x->packing_bytes);
     json_add(v, "parts", parts);
+    json_add(v, "phases", phases_json(x));
     if (x->is_allocated) {
         json_add_int(v, "allocated_bytes", x->peak_bytes - x->packing_bytes);
         json_add_int(v, "reserved_bytes", x->peak_bytes);
