@@ -194,7 +194,7 @@ a_run_folder_without_a_run_is_none() {
     mkdir "$BERTH_HOME/state/runs/29991231-235959-aaaa"
     exits 12 "$berth" status --exit-code
     echo '{' >"$BERTH_HOME/state/runs/29991231-235959-aaaa/run.json"
-    exits 2 "$berth" clean latest -y
+    exits 2 "$berth" clean 29991231-235959-aaaa -y
     says "run.json" "$tmp/err"
     rm -r "$BERTH_HOME/state/runs/29991231-235959-aaaa"
 }
