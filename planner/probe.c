@@ -27,6 +27,16 @@ struct samples {
     size_t n, cap;
 };
 
+/* What is found; NaN: not seen. */
+struct found {
+    double products[PRECISION_KINDS], half_k; /* efficiencies of the peak */
+    double attention[2];                      /* forward, backward */
+    double elementwise[OP_KIND_COUNT];        /* shares of the memory's rate */
+    double link_bytes_per_s, link_hop_s;
+    double external_bytes;
+    double overhead_s, log_sd;
+};
+
 /* --- what was timed --- */
 
 static void take_run(struct samples *out, const struct probe_run *r, const struct machine *m)
@@ -61,9 +71,10 @@ static void mean_add(struct mean *a, double ratio, double weight)
     a->weight += weight;
 }
 
+/* NaN of nothing. */
 static double mean_of(const struct mean *a)
 {
-    return exp(a->log_sum / a->weight);
+    return a->weight > 0 ? exp(a->log_sum / a->weight) : NAN;
 }
 
 /* --- products --- */
@@ -99,70 +110,67 @@ static double product_error(
     return squares;
 }
 
-/* Precisions of the runs share half_k; searched on a grid of its logarithm. A precision that no run
- * had is as far from what was expected as the others are. */
-static void fit_products(struct json *values, const struct samples *all)
+/* Precisions that share half_k, with the best efficiencies for it. */
+static double products_error(struct found *f, const struct samples *all, double half_k)
 {
-    static const char *const names[PRECISION_KINDS] = {
-        [PRECISION_FP32] = "matmul_fp32_of_peak", [PRECISION_BF16] = "matmul_of_peak"};
-    double best = INFINITY, best_half_k = NAN, efficiency[PRECISION_KINDS];
+    double error = NAN;
+    for (int p = 0; p < PRECISION_KINDS; p++) {
+        double of = product_error(&f->products[p], all, (enum precision)p, half_k);
+        if (isfinite(of))
+            error = isfinite(error) ? error + of : of;
+        else
+            f->products[p] = NAN;
+    }
+    f->half_k = half_k;
+    return error;
+}
+
+/* Searched on a grid of half_k's logarithm. A precision that no run had is as far from what was
+ * expected as the others are. */
+static void fit_products(struct found *f, const struct samples *all)
+{
+    double best = INFINITY, best_half_k = NAN, changed = NAN;
+    const struct machine *before = all->v[0].m;
     for (double half_k = 1; half_k < 600; half_k *= 1.05) {
-        double error = 0, unused;
-        bool is_any = false;
-        for (int p = 0; p < PRECISION_KINDS; p++) {
-            double of = names[p] ? product_error(&unused, all, (enum precision)p, half_k) : NAN;
-            is_any |= isfinite(of);
-            error += isfinite(of) ? of : 0;
-        }
-        if (is_any && error < best) {
+        double error = products_error(f, all, half_k);
+        if (isfinite(error) && error < best) {
             best = error;
             best_half_k = half_k;
         }
     }
+    f->half_k = NAN;
     if (!isfinite(best))
         return;
-    const struct machine *before = all->v[0].m;
-    double changed = 1;
-    bool is_seen[PRECISION_KINDS];
-    for (int p = 0; p < PRECISION_KINDS; p++) {
-        is_seen[p] = names[p] &&
-                     isfinite(product_error(&efficiency[p], all, (enum precision)p, best_half_k));
-        if (is_seen[p])
-            changed = efficiency[p] / before->matmul_efficiency[p];
-    }
-    json_add_num(values, "matmul_half_k", best_half_k);
+    products_error(f, all, best_half_k);
     for (int p = 0; p < PRECISION_KINDS; p++)
-        if (names[p])
-            json_add_num(values, names[p],
-                is_seen[p] ? efficiency[p] : changed * before->matmul_efficiency[p]);
+        if (isfinite(f->products[p]))
+            changed = f->products[p] / before->matmul_efficiency[p];
+    for (int p = 0; p < PRECISION_KINDS; p++)
+        if (!isfinite(f->products[p]) && before->matmul_efficiency[p] > 0)
+            f->products[p] = changed * before->matmul_efficiency[p];
 }
 
 /* --- attention and elementwise work --- */
 
-static void fit_attention(struct json *values, const struct samples *all)
+static void fit_attention(struct found *f, const struct samples *all)
 {
-    static const char *const names[] = {"attention_efficiency", "attention_backward_efficiency"};
     for (int is_backward = 0; is_backward < 2; is_backward++) {
         struct mean ratio = {0};
         for (size_t i = 0; i < all->n; i++) {
             const struct sample *x = &all->v[i];
             struct machine m = *x->m;
+            enum precision p = x->run->schedule->strategy.precision;
             m.attention_efficiency = m.attention_backward_efficiency = 1;
             if (x->op->kind == (is_backward ? OP_ATTN_BWD : OP_ATTN_FWD))
-                mean_add(&ratio,
-                    machine_attention_s(
-                        &m, x->run->schedule->strategy.precision, x->op->flops, is_backward) /
-                        x->seconds,
+                mean_add(&ratio, machine_attention_s(&m, p, x->op->flops, is_backward) / x->seconds,
                     x->weight);
         }
-        if (ratio.weight > 0)
-            json_add_num(values, names[is_backward], mean_of(&ratio));
+        f->attention[is_backward] = mean_of(&ratio);
     }
 }
 
-static void fit_elementwise(struct json *values, const struct samples *all)
+static void fit_elementwise(struct found *f, const struct samples *all)
 {
-    struct json *shares = json_obj();
     for (int k = 0; k < OP_KIND_COUNT; k++) {
         struct mean share = {0};
         enum work work = op_work((enum op_kind)k);
@@ -173,10 +181,8 @@ static void fit_elementwise(struct json *values, const struct samples *all)
             if (x->op->kind == k && x->op->lane == LANE_COMPUTE)
                 mean_add(&share, x->op->bytes / x->m->memory_bytes_per_s / x->seconds, x->weight);
         }
-        if (share.weight > 0)
-            json_add_num(shares, op_kind_name((enum op_kind)k), mean_of(&share));
+        f->elementwise[k] = mean_of(&share);
     }
-    json_add(values, "elementwise_of_memory", shares);
 }
 
 /* --- collectives --- */
@@ -204,7 +210,7 @@ static void line_add(struct line *l, const struct sample *g)
     l->h += g->weight * h;
 }
 
-static void fit_collectives(struct json *values, const struct samples *all)
+static void fit_collectives(struct found *f, const struct samples *all)
 {
     struct line l = {0};
     double cores = 1;
@@ -227,19 +233,49 @@ static void fit_collectives(struct json *values, const struct samples *all)
             hop = hop_both;
         }
     }
-    struct json *flat = json_arr(), *point = json_arr();
-    json_push_num(point, 1);
-    json_push_num(point, 1);
-    json_push(flat, point);
-    json_add_num(values, "link_bytes_per_s", 1 / (per_byte * fmin(1, cores)));
-    json_add_num(values, "link_hop_s", fmax(hop, 1e-7));
-    json_add(values, "link_ramp", flat); /* the hop says it all */
+    f->link_bytes_per_s = 1 / (per_byte * fmin(1, cores));
+    f->link_hop_s = fmax(hop, 1e-7);
 }
 
-/* --- the step --- */
+/* --- as a document --- */
+
+static void add_known(struct json *values, const char *name, double x)
+{
+    if (isfinite(x))
+        json_add_num(values, name, x);
+}
+
+static struct json *values_of(const struct found *f)
+{
+    struct json *v = json_obj(), *shares = json_obj();
+    add_known(v, "matmul_fp32_of_peak", f->products[PRECISION_FP32]);
+    add_known(v, "matmul_of_peak", f->products[PRECISION_BF16]);
+    add_known(v, "matmul_half_k", f->half_k);
+    add_known(v, "attention_efficiency", f->attention[0]);
+    add_known(v, "attention_backward_efficiency", f->attention[1]);
+    for (int k = 0; k < OP_KIND_COUNT; k++)
+        add_known(shares, op_kind_name((enum op_kind)k), f->elementwise[k]);
+    json_add(v, "elementwise_of_memory", shares);
+    if (isfinite(f->link_bytes_per_s)) {
+        struct json *flat = json_arr(), *point = json_arr();
+        json_push_num(point, 1);
+        json_push_num(point, 1);
+        json_push(flat, point);
+        json_add_num(v, "link_bytes_per_s", f->link_bytes_per_s);
+        json_add_num(v, "link_hop_s", f->link_hop_s);
+        json_add(v, "link_ramp", flat); /* the hop says it all */
+    }
+    if (isfinite(f->external_bytes)) { /* other sizes need other stacks */
+        json_add_num(v, "external_bytes", f->external_bytes * 1.5);
+        json_add_num(v, "external_sd_bytes", f->external_bytes * 0.25);
+    }
+    add_known(v, "step_overhead_s", f->overhead_s);
+    add_known(v, "time_log_sd", f->log_sd);
+    return v;
+}
 
 static struct json *document_of(
-    const struct probe_input *in, const struct json *values, double residual)
+    const struct probe_input *in, const struct found *f, double residual)
 {
     const struct hardware *hw = &in->runs[0].hw;
     struct json *v = json_obj(), *entries = json_arr(), *entry = json_obj();
@@ -252,24 +288,21 @@ static struct json *document_of(
     json_add_int(entry, "rows", (int64_t)in->n);
     json_add_num(entry, "residual", residual);
     json_add_bool(entry, "prior", false);
-    json_add(entry, "values", json_clone(values));
+    json_add(entry, "values", values_of(f));
     json_push(entries, entry);
     json_add(v, "entries", entries);
     return v;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
+/* --- the step --- */
 
-/* Simulated seconds of every run with the values so far, without a step's overhead. */
-static enum rc simulate_runs(
-    double *seconds, const struct probe_input *in, const struct json *values, struct err *e)
+/* Simulated seconds of every run with what is found so far, without a step's overhead; *overhead_s:
+ * what that was before. */
+static enum rc simulate_runs(double *seconds, double *overhead_s, const struct probe_input *in,
+    const struct found *f, struct err *e)
 {
     struct rates *rates = NULL;
-    struct json *document = document_of(in, values, NAN);
+    struct json *document = document_of(in, f, NAN);
     enum rc rc = rates_with(&rates, in->base, document, e);
     for (size_t i = 0; i < in->n && !rc; i++) {
         struct machine m;
@@ -277,6 +310,7 @@ static enum rc simulate_runs(
         rc = machine_make(&m, rates, &in->runs[i].hw, in->stack, e);
         if (rc)
             break;
+        *overhead_s = m.step_overhead_s;
         m.step_overhead_s = 0;
         simulate(&sim, in->runs[i].schedule, &m, NULL);
         seconds[i] = sim.step_s;
@@ -286,43 +320,83 @@ static enum rc simulate_runs(
     return rc;
 }
 
+/* step = slow * simulated + overhead, least squares of relative errors. */
+struct step_line {
+    double slow, overhead_s;
+};
+
+static struct step_line fit_line(
+    const double *seconds, double usual_s, const struct probe_input *in)
+{
+    double xx = 0, xo = 0, oo = 0, x = 0, o = 0;
+    for (size_t i = 0; i < in->n; i++) {
+        double t = in->runs[i].step_s;
+        xx += seconds[i] / t * seconds[i] / t;
+        xo += seconds[i] / t / t;
+        oo += 1 / t / t;
+        x += seconds[i] / t;
+        o += 1 / t;
+    }
+    double determinant = xx * oo - xo * xo;
+    if (determinant > 0.05 * xx * oo) {
+        struct step_line both = {(x * oo - o * xo) / determinant, (o * xx - x * xo) / determinant};
+        if (both.slow > 0 && both.overhead_s > 0)
+            return both;
+    }
+    double slow =
+        (x - usual_s * xo) / xx; /* runs of one size do not tell: as overhead is usually */
+    return (struct step_line){slow > 0 ? slow : x / xx, usual_s};
+}
+
+/* All rates so many times as slow. */
+static void slow_down(struct found *f, double slow)
+{
+    for (int p = 0; p < PRECISION_KINDS; p++)
+        f->products[p] /= slow;
+    for (int k = 0; k < OP_KIND_COUNT; k++)
+        f->elementwise[k] /= slow;
+    f->attention[0] /= slow;
+    f->attention[1] /= slow;
+    f->link_bytes_per_s /= slow;
+    f->link_hop_s *= slow;
+}
+
 /* Overhead and spread, from the runs as a whole; *residual: mean absolute relative error. */
 static enum rc fit_step(
-    struct json *values, double *residual, const struct probe_input *in, struct err *e)
+    struct found *f, double *residual, const struct probe_input *in, struct err *e)
 {
-    double *seconds = base_calloc(in->n, sizeof *seconds);
-    double *over = base_calloc(in->n, sizeof *over);
-    enum rc rc = simulate_runs(seconds, in, values, e);
-    for (size_t i = 0; i < in->n && !rc; i++)
-        over[i] = in->runs[i].step_s - seconds[i];
+    double *seconds = base_calloc(in->n, sizeof *seconds), usual_s = 0;
+    enum rc rc = simulate_runs(seconds, &usual_s, in, f, e);
     if (!rc) {
+        struct step_line line = fit_line(seconds, usual_s, in);
         double squares = 0, sum = 0;
-        qsort(over, in->n, sizeof *over, by_size);
-        double overhead = fmax(over[in->n / 2], 1e-5);
         for (size_t i = 0; i < in->n; i++) {
-            double off = log((seconds[i] + overhead) / in->runs[i].step_s);
+            double off = log((line.slow * seconds[i] + line.overhead_s) / in->runs[i].step_s);
             squares += off * off / (double)in->n;
             sum += fabs(off) / (double)in->n;
         }
-        json_add_num(values, "step_overhead_s", overhead);
-        json_add_num(values, "time_log_sd", sqrt(MIN_LOG_SD * MIN_LOG_SD + squares));
+        slow_down(f, line.slow);
+        f->overhead_s = line.overhead_s;
+        f->log_sd = sqrt(MIN_LOG_SD * MIN_LOG_SD + squares);
         *residual = sum;
     }
-    free(over);
     free(seconds);
     return rc;
 }
 
-static void fit_external(struct json *values, const struct probe_input *in)
+static void fit_external(struct found *f, const struct probe_input *in)
 {
-    double most = 0;
     for (size_t i = 0; i < in->n; i++)
-        if (in->runs[i].external_bytes > most)
-            most = in->runs[i].external_bytes;
-    if (most <= 0)
-        return;
-    json_add_num(values, "external_bytes", most * 1.5); /* other sizes need other stacks */
-    json_add_num(values, "external_sd_bytes", most * 0.25);
+        f->external_bytes = fmax(f->external_bytes, in->runs[i].external_bytes); /* or NaN */
+}
+
+static struct found nothing(void)
+{
+    struct found f;
+    double *x = (double *)(void *)&f;
+    for (size_t i = 0; i < sizeof f / sizeof *x; i++)
+        x[i] = NAN;
+    return f;
 }
 
 static enum rc check(const struct probe_input *in, struct err *e)
@@ -343,7 +417,7 @@ static enum rc check(const struct probe_input *in, struct err *e)
 enum rc probe_fit(struct json **out, const struct probe_input *in, struct err *e)
 {
     struct samples all = {0};
-    struct json *values = json_obj();
+    struct found f = nothing();
     struct machine *machines = base_calloc(in->n + 1, sizeof *machines);
     double residual = NAN;
     enum rc rc = in->n > 0 ? check(in, e) : err_set(e, RC_INVALID, "no runs");
@@ -355,16 +429,15 @@ enum rc probe_fit(struct json **out, const struct probe_input *in, struct err *e
     if (!rc && all.n == 0)
         rc = err_set(e, RC_INVALID, "no operation was timed");
     if (!rc) {
-        fit_products(values, &all);
-        fit_attention(values, &all);
-        fit_elementwise(values, &all);
-        fit_collectives(values, &all);
-        fit_external(values, in);
-        rc = fit_step(values, &residual, in, e);
+        fit_products(&f, &all);
+        fit_attention(&f, &all);
+        fit_elementwise(&f, &all);
+        fit_collectives(&f, &all);
+        fit_external(&f, in);
+        rc = fit_step(&f, &residual, in, e);
     }
     if (!rc)
-        *out = document_of(in, values, residual);
-    json_free(values);
+        *out = document_of(in, &f, residual);
     free(machines);
     free(all.v);
     return rc;

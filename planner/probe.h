@@ -7,7 +7,8 @@
  *   attention     forward and backward efficiency, the mean of logarithms
  *   elementwise   share of the memory's rate by kind of operation, likewise
  *   collectives   bus bandwidth and seconds of a hop, least squares over relative errors
- *   step          what a step takes beyond what its simulation does, the median of the runs
+ *   step          how much longer than its simulation it takes: a share, by which all of the above
+ *                 is slower, and seconds once a step, where runs of different sizes tell them apart
  *
  * each operation weighing as much as it takes of its step. Pure. */
 #ifndef PLANNER_PROBE_H
