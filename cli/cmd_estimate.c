@@ -2,6 +2,7 @@
  * search and no offers. */
 #include "base/json.h"
 #include "base/str.h"
+#include "cli/adapter_options.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/evidence_load.h"
@@ -9,6 +10,7 @@
 #include "cli/strategy_options.h"
 #include "cli/what_options.h"
 #include "inventory/offer.h"
+#include "planner/adapter.h"
 #include "planner/engine_use.h"
 #include "planner/explain.h"
 #include "planner/hardware.h"
@@ -26,6 +28,8 @@ static void print_json(const struct question *q, struct out *out)
     struct json *doc = out_document(out, "estimate/1");
     json_add(doc, "model", model_to_json(&q->model));
     json_add_int(doc, "parameters", model_params(&q->model));
+    if (q->model.adapter.rank > 0)
+        json_add_int(doc, "adapter_parameters", model_trained_params(&q->model));
     json_add(doc, "strategy", strategy_to_json(&q->strategy));
     json_add_members(doc, estimate_to_json(&q->answer, &q->machine));
     out_json(out, doc);
@@ -46,7 +50,12 @@ static enum rc find(
     struct offer offer;
     struct hardware hw;
     char stack[RATES_NAME];
+    struct adapter lora = {0};
     enum rc rc = model_find(&q->model, args_text(args, "model"), e);
+    if (!rc)
+        rc = adapter_from_args(&lora, args, e);
+    if (!rc)
+        rc = adapter_take(&q->model, &lora, e);
     if (!rc)
         rc = engine_stack_from_args(stack, rates, engine_from_args(args), args, e);
     if (!rc)
@@ -94,8 +103,9 @@ const struct command CMD_ESTIMATE = {
     .examples = (const char *const[]){"berth estimate --model llama-3.1-8b --gpu h100-sxm --gpus 8",
         "berth estimate --model llama-2-70b --gpus 32 --strategy hsdp --recompute full",
         "berth estimate --model llama-3-70b --gpus 64 --engine megatron --tensor 8",
+        "berth estimate --model llama-3.1-70b --gpus 8 --lora 16 --base-bits 4",
         "berth estimate --model qwen2.5-7b --gpu a100-80-sxm --json | jq .memory", NULL},
-    .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &HOW_OPTIONS, &ENGINE_OPTIONS,
-        &SPLIT_OPTIONS, NULL},
+    .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &HOW_OPTIONS, &ADAPTER_OPTIONS,
+        &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
     .run = run,
 };

@@ -24,8 +24,8 @@ static void print_json(const struct plan_file *p, const struct found *f, struct 
     json_add_int(doc, "steps", p->steps);
     json_add(doc, "strategy", strategy_to_json(&p->strategy));
     json_add_int(doc, "parameters", model_params(&p->job.model));
-    json_add_num(doc, "model_flops_per_token", estimate_model_flops(&p->job.model, p->job.seq));
-    json_add_str(doc, "flops_definition", estimate_flops_definition());
+    json_add_num(doc, "model_flops_per_token", estimate_model_flops(&p->job.model, &p->strategy));
+    json_add_str(doc, "flops_definition", estimate_flops_definition(&p->job.model, &p->strategy));
     json_add(doc, "alternatives", explain_alternatives_json(f->all));
     json_add(doc, "network", network_needs_json(&f->network));
     json_add(doc, "break_even", p->break_even ? json_clone(p->break_even) : NULL);

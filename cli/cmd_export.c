@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "cli/adapter_options.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/evidence_load.h"
@@ -13,6 +14,7 @@
 #include "cli/strategy_options.h"
 #include "cli/what_options.h"
 #include "inventory/offer.h"
+#include "planner/adapter.h"
 #include "planner/export.h"
 #include "planner/plan_file.h"
 
@@ -55,7 +57,7 @@ static double steps_between_saves(const struct plan_file *p)
 static enum rc refuse_setup(const struct args *args, struct err *e)
 {
     static const struct option_group *const setup[] = {
-        &WHAT_OPTIONS, &HOW_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS};
+        &WHAT_OPTIONS, &HOW_OPTIONS, &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS};
     for (size_t g = 0; g < sizeof setup / sizeof setup[0]; g++)
         for (const struct option *o = setup[g]->options; o->name; o++)
             if (args_has(args, o->name) && args_origin(args, o->name) == ORIGIN_FLAG)
@@ -92,7 +94,12 @@ static enum rc take_options(struct exported *x, const struct args *args, struct 
     char stack[RATES_NAME];
     if (!args_has(args, "model"))
         return err_set(e, RC_USAGE, "export what? give a plan file, or --model NAME");
+    struct adapter lora = {0};
     enum rc rc = model_find(&x->model, args_text(args, "model"), e);
+    if (!rc)
+        rc = adapter_from_args(&lora, args, e);
+    if (!rc)
+        rc = adapter_take(&x->model, &lora, e);
     if (!rc)
         rc = rates_load(&rates, args, e);
     if (!rc)
@@ -199,6 +206,6 @@ const struct command CMD_EXPORT = {
         "berth export plan.json --to slurm -o job.sbatch",
         "berth export --model llama-3.1-8b --engine fsdp2 --gpus 32 --to torchtitan", NULL},
     .groups = (const struct option_group *const[]){&EXPORT_OPTIONS, &WHAT_OPTIONS, &HOW_OPTIONS,
-        &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
+        &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
     .run = run,
 };

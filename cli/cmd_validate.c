@@ -152,15 +152,52 @@ static void print_rows(
     out_table(out, t, args);
 }
 
-static void print(
-    const struct validated *v, const struct evidence *ev, const struct args *args, struct out *out)
+/* Rows of adapters beside a frozen model: no constant was fitted to them, and they count in no
+ * figure of full training. */
+struct adapted {
+    struct evidence ev;
+    struct validated *v;
+};
+
+static void print_adapted(const struct adapted *a, struct out *out)
 {
-    if (out_is_json(out))
-        out_json(out, validate_to_json(v, ev, args_has(args, "rows")));
-    else if (args_has(args, "rows"))
+    struct score s = score_rows(a->v, a->ev.n_rows, MEASURED_THROUGHPUT, false, NULL, NULL);
+    struct score m = score_rows(a->v, a->ev.n_rows, MEASURED_MEMORY, false, NULL, NULL);
+    if (a->ev.n_full_and_ok == 0)
+        return;
+    out_printf(out, "adapters, not among the above: %zu of %zu rows predicted", a->ev.n_rows,
+        a->ev.n_full_and_ok);
+    if (s.groups > 0)
+        out_printf(out, "; throughput off by %.1f%% (%zu groups)", 100 * s.mean, s.groups);
+    if (m.groups > 0)
+        out_printf(out, "; memory off by %.1f%% (%zu groups)", 100 * m.mean, m.groups);
+    out_printf(out, "\n");
+}
+
+static void print(const struct validated *v, const struct evidence *ev, const struct adapted *a,
+    const struct args *args, struct out *out)
+{
+    if (out_is_json(out)) {
+        struct json *doc = validate_to_json(v, ev, args_has(args, "rows"));
+        json_add(doc, "adapters", validate_adapted_json(a->v, &a->ev));
+        out_json(out, doc);
+    } else if (args_has(args, "rows")) {
         print_rows(v, ev, args, out);
-    else
+    } else {
         print_scores(v, ev, args, out);
+        print_adapted(a, out);
+    }
+}
+
+static enum rc predict_adapted(struct adapted *a, const struct args *args, struct err *e)
+{
+    struct rates *rates = NULL;
+    a->v = base_calloc(a->ev.n_rows + 1, sizeof *a->v);
+    enum rc rc = rates_load(&rates, args, e);
+    if (!rc)
+        rc = validate_rows(a->v, &a->ev, rates, e);
+    rates_free(rates);
+    return rc;
 }
 
 static enum rc run(const struct args *args, struct out *out, struct err *e)
@@ -171,7 +208,10 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     int folds = (int)args_int(args, "folds", 0);
     if (args_has(args, "folds") && (folds < 2 || folds > 1000))
         return err_set(e, RC_USAGE, "--folds must lie in 2 to 1000");
-    enum rc rc = evidence_load(&ev, args_operand(args, 0), e);
+    struct adapted adapted = {{0}, NULL};
+    enum rc rc = evidence_load_both(&ev, &adapted.ev, args_operand(args, 0), e);
+    if (!rc)
+        rc = predict_adapted(&adapted, args, e);
     if (!rc)
         rc = folds > 0 ? rates_judged(&rates, e) : rates_load(&rates, args, e);
     if (!rc) {
@@ -179,10 +219,12 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
         rc = folds > 0 ? validate_folds(v, &ev, rates, folds, e) : validate_rows(v, &ev, rates, e);
     }
     if (!rc)
-        print(v, &ev, args, out);
+        print(v, &ev, &adapted, args, out);
     free(v);
+    free(adapted.v);
     rates_free(rates);
     evidence_release(&ev);
+    evidence_release(&adapted.ev);
     return rc;
 }
 
@@ -200,8 +242,9 @@ const struct command CMD_VALIDATE = {
         "measurements inside their 90 % band, BAND half its width. Runs that cannot be predicted "
         "are counted, and listed with the reason in JSON (skipped). A run that was measured "
         "fitted: where its source is silent on what spares memory, and without it the run would "
-        "not have, it is taken to have done so (inferred). `berth help evidence` lists the "
-        "columns.",
+        "not have, it is taken to have done so (inferred). Runs of adapters beside a frozen model "
+        "(LoRA, QLoRA) are predicted apart: they count in no other figure, and no constant was "
+        "fitted to them. `berth help evidence` lists the columns.",
     .examples = (const char *const[]){"berth validate runs.csv",
         "berth validate runs.csv --rows --json", NULL},
     .groups = (const struct option_group *const[]){&SHOW_OPTIONS, NULL},

@@ -10,7 +10,8 @@
 
 enum { EVIDENCE_MAX_BYTES = 256 << 20 };
 
-enum rc evidence_load(struct evidence *out, const char *path, struct err *e)
+enum rc evidence_load_both(
+    struct evidence *out, struct evidence *adapted, const char *path, struct err *e)
 {
     struct str text = STR_INIT;
     struct csv table = {0};
@@ -20,11 +21,18 @@ enum rc evidence_load(struct evidence *out, const char *path, struct err *e)
     rc = csv_parse(&table, str_text(&text), text.len, e);
     if (!rc)
         rc = evidence_read(out, &table, e);
+    if (!rc && adapted)
+        rc = evidence_read_adapted(adapted, &table, e);
     if (rc)
         err_in(e, "%s", path);
     csv_release(&table);
     str_release(&text);
     return rc;
+}
+
+enum rc evidence_load(struct evidence *out, const char *path, struct err *e)
+{
+    return evidence_load_both(out, NULL, path, e);
 }
 
 char *rates_user_path(void)

@@ -11,6 +11,9 @@ struct json;
 
 /* RC_INVALID names file and line. Release with evidence_release. */
 enum rc evidence_load(struct evidence *out, const char *path, struct err *e);
+/* And the rows of adapters beside a frozen model, which that leaves out. */
+enum rc evidence_load_both(
+    struct evidence *out, struct evidence *adapted, const char *path, struct err *e);
 /* The user's own constants, which `berth probe` writes. Caller frees; need not exist. */
 char *rates_user_path(void);
 /* The built-in constants with the user's own on top, if there are any. Release with rates_free. */

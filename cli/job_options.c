@@ -4,6 +4,7 @@
 
 #include "base/str.h"
 #include "base/units.h"
+#include "cli/adapter_options.h"
 #include "cli/output.h"
 #include "planner/job.h"
 
@@ -168,6 +169,10 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
     }
     take_int(args, "tokens", &j->tokens);
     take_int(args, "seq", &j->seq);
+    if (!rc)
+        rc = adapter_from_args(&j->lora, args, e);
+    if (!rc)
+        rc = doc_tokens_from_args(&j->doc_tokens, args, e);
     take_int(args, "global-batch-tokens", &j->global_batch_tokens);
     take_int(args, "budget-usd", &j->budget_micro_usd);
     take_int(args, "max-gpus", &j->max_gpus);

@@ -1,6 +1,7 @@
 /* One way of sharding, described by options alone: see strategy_options.h. */
 #include "cli/strategy_options.h"
 
+#include "cli/adapter_options.h"
 #include "cli/engine_options.h"
 #include "cli/what_options.h"
 #include "planner/engine_use.h"
@@ -195,6 +196,9 @@ enum rc strategy_from_args(struct strategy *s, const struct model *m, const stru
         return rc;
     if (args_has(args, "shard-degree"))
         s->shard_degree = args_int(args, "shard-degree", 0);
+    rc = doc_tokens_from_args(&s->doc_tokens, args, e);
+    if (rc)
+        return rc;
     s->seq = args_int(args, "seq", m->max_positions < 4096 ? m->max_positions : 4096);
     s->micro_batch = args_int(args, "micro-batch", 1);
     s->recompute = (enum recompute)args_choice(args, "recompute");

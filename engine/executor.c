@@ -97,6 +97,9 @@ static enum rc check_workspace(const struct schedule *s, struct err *e)
 /* What can be planned but not computed here is refused, never computed as something else. */
 static enum rc check_model(const struct model *m, struct err *e)
 {
+    if (m->adapter.rank > 0)
+        return err_set(e, RC_LIMIT,
+            "adapters beside a frozen model '%s', which this engine does not train", m->name);
     if (m->has_qk_norm)
         return err_set(e, RC_LIMIT,
             "model '%s' normalises queries and keys, which this engine does not train", m->name);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "planner/adapter.h"
 #include "planner/split.h"
 
 /* Stored attention scores: two bytes before and after the softmax, and a byte of mask. */
@@ -24,6 +25,9 @@ struct rank {
     double act;               /* bytes of an element of activations and computed parameters */
     double block, experts;    /* parameters of a block, and of its routed experts beside them */
     double table;             /* of the embedding, or of the head */
+    double adapters;          /* of a block's adapters beside its frozen parameters */
+    double inputs_unread;     /* widths of inputs kept for the gradient of their matrix alone */
+    double low;               /* widths of what adapters keep */
     double layers, in_flight; /* blocks, and micro batches it holds */
     double tables;            /* how many of the two it has */
     bool has_loss;
@@ -44,6 +48,23 @@ static double in_flight(const struct strategy *s, bool is_last)
     return v > 1 && s->grad_accum >= s->parallel.pipeline ? ((v - 1) * p + 1) / v : 1;
 }
 
+/* Frozen matrices need their input only where an adapter stands beside them. */
+static void take_adapters(struct rank *r, const struct unit_layout *block)
+{
+    const struct model *m = &r->m;
+    if (m->adapter.rank == 0)
+        return;
+    r->adapters = (double)model_trained_unit(m, 1, block, 1).params;
+    r->low = (double)(model_adapter_count(m, block) * m->adapter.rank);
+    bool qkv = false, up = false;
+    for (int role = T_Q_W; role <= T_V_W; role++)
+        qkv = qkv || model_adapts(m, (enum tensor_role)role);
+    for (int role = T_GATE_W; role <= T_UP_W; role++)
+        up = up || model_adapts(m, (enum tensor_role)role);
+    r->inputs_unread =
+        (double)m->width * (!qkv + !up) + (double)m->ffn * !model_adapts(m, T_DOWN_W);
+}
+
 static struct rank make_rank(const struct model *m, const struct strategy *s, bool is_last)
 {
     struct rank r = {.p = profile_of(s->engine),
@@ -59,6 +80,7 @@ static struct rank make_rank(const struct model *m, const struct strategy *s, bo
     if (s->parallel.expert == 1)
         r.experts /= (double)s->parallel.tensor;
     r.table = (double)(r.m.vocab * r.m.width);
+    take_adapters(&r, &block);
     r.layers = (double)r.m.layers;
     bool is_split = s->parallel.pipeline > 1;
     r.tables = is_split || m->is_tied ? 1 : 2;
@@ -97,7 +119,8 @@ static double kept_whole(const struct rank *r)
                        r->act * heads_width(r) + 4 * (double)r->m.heads;
     double mlp = (is_gated ? 2 : 1) * r->act * ffn + input * ffn;
     double routed = r->m.expert_params > 0 ? r->act * (double)(r->m.expert_top * r->m.width) : 0;
-    return r->tokens * (norms + attention + mlp + routed);
+    double unread = input * (r->low - r->inputs_unread);
+    return r->tokens * (norms + attention + mlp + routed + unread);
 }
 
 /* torchtitan's per-operation mode: block input, queries, values, attention, the gate and the MLP's
@@ -175,8 +198,43 @@ static double over(const struct rank *r, double shards)
     return dense / shards + r->layers * r->experts / (is_split ? fmax(1, holders) : shards);
 }
 
+/* Parameters over shards, of adapters alone. */
+static double adapters_over(const struct rank *r, double shards)
+{
+    return r->layers * r->adapters / shards;
+}
+
+/* Frozen ones in the type they are kept in. */
+static double frozen_over(const struct rank *r, double shards)
+{
+    double block = adapter_base_bytes(&r->m.adapter, (int64_t)r->act);
+    double blocks = r->layers * (r->block + r->experts);
+    return (block * blocks + r->act * r->tables * r->table) / shards;
+}
+
+/* Adapters in the type of activations, as copies of fp32 ones or as such. */
+static struct states adapter_states(const struct rank *r)
+{
+    const struct strategy *s = r->s;
+    bool is_mixed = s->master_bytes > 0 && s->precision != PRECISION_FP32;
+    double param = is_mixed && r->p->has_fp32_shard ? 4 : r->act;
+    double grad = is_mixed ? r->p->grad_bytes : r->act;
+    double optimizer = s->moment_bytes;
+    if (is_mixed && !r->p->has_fp32_shard)
+        optimizer += s->master_bytes;
+    if (s->offload == OFFLOAD_OPTIMIZER || s->memory.pages_optimizer)
+        optimizer = 0;
+    double shards = (double)strategy_parameter_shards(&r->own);
+    double kept = param * adapters_over(r, shards) + frozen_over(r, shards);
+    return (struct states){s->memory.offloads_parameters ? 0 : kept,
+        grad * adapters_over(r, (double)strategy_gradient_shards(&r->own)),
+        optimizer * adapters_over(r, (double)strategy_optimizer_shards(&r->own))};
+}
+
 static struct states make_states(const struct rank *r)
 {
+    if (r->m.adapter.rank > 0)
+        return adapter_states(r);
     const struct strategy *s = r->s;
     bool is_mixed = s->master_bytes > 0 && s->precision != PRECISION_FP32;
     bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
@@ -213,8 +271,14 @@ static struct states make_states(const struct rank *r)
 static double gathered(const struct rank *r)
 {
     double block = r->block + r->experts, tables = r->tables * r->table;
+    /* few bits become many matrix by matrix; the largest is a table's or the MLP's */
+    if (!shards_parameters(r->s) && model_is_quantised(&r->m, 1))
+        return r->act * (double)(r->m.ffn * r->m.width);
     if (!shards_parameters(r->s))
         return 0;
+    if (r->m.adapter.rank >
+        0) /* as gathered, in few bits; what is seen of it in many is one more */
+        block *= adapter_base_bytes(&r->m.adapter, (int64_t)r->act) / r->act;
     if (r->p->live_params > 0)
         return r->act *
                fmax(fmin(r->layers * block + tables, r->p->live_params), fmax(block, r->table));
@@ -232,6 +296,8 @@ static double unit_gradients(const struct rank *r)
     bool is_mixed = r->s->master_bytes > 0;
     if (!shards_parameters(r->s))
         return 0;
+    if (r->m.adapter.rank > 0)
+        return (is_mixed ? r->p->unit_grad_bytes : r->act) * r->adapters;
     /* and reduces once, after its last micro batch: until then gradients are whole */
     if (r->s->parallel.pipeline > 1 && r->p->live_params <= 0)
         return 4 * (r->layers * block + r->table);
@@ -267,6 +333,8 @@ static void add_up(struct engine_memory *x)
 /* A gradient that is handed to the optimizer and freed at once: the largest is that of a table. */
 static double one_gradient(const struct rank *r)
 {
+    if (r->m.adapter.rank > 0)
+        return r->act * r->adapters;
     return r->act * fmax(r->table, (double)(r->m.ffn * r->m.width));
 }
 

@@ -230,6 +230,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
         engine_take(&s, j->engine, j->stack);
         s.seq = j->seq;
+        s.doc_tokens = j->doc_tokens;
         s.precision = (enum precision)p;
         s.shard_degree = degree;
         if (abilities[s.engine].searches_splits)

@@ -4,11 +4,12 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "planner/adapter.h"
 #include "planner/engine_memory.h"
 #include "planner/layout.h"
 #include "planner/timeline.h"
 
-/* fp32 master, first and second moment: what a checkpoint holds of a parameter. */
+/* fp32 master, first and second moment: what a checkpoint holds of a trained parameter. */
 enum { CHECKPOINT_BYTES_PER_PARAM = 12 };
 /* A rank's process and the node's agent and system, beside what is planned. */
 static const double host_process_bytes = 1.5e9, host_system_bytes = 4e9;
@@ -20,7 +21,7 @@ static const double z90 = 1.6449;
 struct subject {
     const struct model *model;
     const struct strategy *strategy;
-    double params; /* of the model: counting them takes longer than the rest */
+    double params, trained; /* of the model: counting them takes longer than the rest */
 };
 
 /* --- memory --- */
@@ -115,20 +116,33 @@ static void add_allocator(struct estimate *x, const struct machine *mc)
 
 /* All products and both halves of attention, forward and backward: the convention of llm-foundry
  * and many others. */
-static double model_flops(const struct model *m, double params, int64_t seq)
+static double model_flops(const struct subject *of)
 {
-    double attention = 12.0 * (double)m->layers * (double)(m->heads * m->head_dim) * (double)seq;
-    return 6.0 * params + attention;
+    const struct model *m = of->model;
+    double keys = strategy_mean_document(of->strategy);
+    double attention = 12.0 * (double)m->layers * (double)(m->heads * m->head_dim) * keys;
+    /* a frozen matrix takes part forward, and backward in the gradient of its input */
+    double products = m->adapter.rank > 0 ? 4.0 * of->params + 6.0 * of->trained : 6.0 * of->params;
+    return products + attention;
 }
 
-double estimate_model_flops(const struct model *m, int64_t seq)
+double estimate_model_flops(const struct model *m, const struct strategy *s)
 {
-    return model_flops(m, (double)model_params(m), seq);
+    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m)};
+    return model_flops(&of);
 }
 
-const char *estimate_flops_definition(void)
+const char *estimate_flops_definition(const struct model *m, const struct strategy *s)
 {
-    return "6 N + 12 L h hd s per token (N all parameters, full attention matrix), over dense peak";
+    static const char *const words[2][2] = {
+        {"6 N + 12 L h hd s per token (N all parameters, full attention matrix), over dense peak",
+            "6 N + 12 L h hd d per token (N all parameters, d the mean of squares of document "
+            "lengths over s), over dense peak"},
+        {"4 N + 6 A + 12 L h hd s per token (N frozen parameters, A of adapters, full attention "
+         "matrix), over dense peak",
+            "4 N + 6 A + 12 L h hd d per token (N frozen parameters, A of adapters, d the mean of "
+            "squares of document lengths over s), over dense peak"}};
+    return words[m->adapter.rank > 0][s->doc_tokens > 0];
 }
 
 static void fill_step(struct estimate *x, const struct subject *of, const struct machine *mc)
@@ -138,13 +152,13 @@ static void fill_step(struct estimate *x, const struct subject *of, const struct
     x->step_low_s = x->step_s * exp(-z90 * mc->time_log_sd);
     x->step_high_s = x->step_s * exp(z90 * mc->time_log_sd);
     x->tokens_per_s_per_rank = (double)strategy_tokens_per_step(s) / (double)s->ranks / x->step_s;
-    x->mfu = x->tokens_per_s_per_rank * model_flops(of->model, of->params, s->seq) /
-             mc->peak_flops[s->precision];
+    x->mfu = x->tokens_per_s_per_rank * model_flops(of) / mc->peak_flops[s->precision];
+    x->flops_definition = estimate_flops_definition(of->model, s);
 }
 
 double estimate_checkpoint_bytes(const struct model *m)
 {
-    return (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_params(m);
+    return (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_trained_params(m);
 }
 
 struct save_s estimate_save_s(double bytes, const struct strategy *s, const struct machine *mc)
@@ -162,7 +176,7 @@ struct save_s estimate_save_s(double bytes, const struct strategy *s, const stru
 
 static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
-    double bytes = CHECKPOINT_BYTES_PER_PARAM * of->params;
+    double bytes = CHECKPOINT_BYTES_PER_PARAM * of->trained;
     struct save_s save = estimate_save_s(bytes, of->strategy, mc);
     x->checkpoint_bytes = (int64_t)bytes;
     x->checkpoint_s = save.write;
@@ -237,7 +251,7 @@ static void continue_simulation(
 struct prepared {
     struct model model;
     struct strategy strategy;
-    double params;
+    double params, trained;
     bool is_whole;
     int n;                        /* of schedules and timelines */
     struct schedule *schedule[2]; /* until prepared_finish */
@@ -293,6 +307,7 @@ enum rc prepared_begin(struct prepared **out, const struct model *m, const struc
     p->strategy = *s;
     p->is_whole = is_whole;
     p->params = (double)model_params(m);
+    p->trained = m->adapter.rank > 0 ? (double)model_trained_params(m) : p->params;
     p->t = is_cut ? line_position(m, s) : 0;
     enum rc rc = add_list(p, &few, e);
     if (!rc && is_cut)
@@ -384,7 +399,7 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
     double small[SMALL];
     bool is_small = p->prices.n <= SMALL;
     double *price = is_small ? small : base_alloc((size_t)p->prices.n * sizeof *price);
-    struct subject of = {&p->model, &p->strategy, p->params};
+    struct subject of = {&p->model, &p->strategy, p->params, p->trained};
     *out = p->memory;
     prices_fill(price, &p->prices, mc);
     simulate_timeline(&out->simulation, p->timeline[0], price, &p->prices, mc, NULL);
@@ -438,7 +453,7 @@ enum rc estimate_live_bytes(
 void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
     const struct strategy *s, const struct machine *machine)
 {
-    struct subject of = {m, s, (double)model_params(m)};
+    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m)};
     memset(out, 0, sizeof *out);
     out->peak_bytes = live->of[MEMORY_DEVICE];
     out->host_slab_bytes = live->of[MEMORY_HOST] * s->ranks_per_node;

@@ -44,7 +44,8 @@ struct estimate {
     struct simulation simulation;
     double step_s, step_low_s, step_high_s; /* low, high: 90 % band */
     double tokens_per_s_per_rank;
-    double mfu; /* model flops by estimate_flops_definition over peak_flops of the precision */
+    double mfu; /* model flops by flops_definition over peak_flops of the precision */
+    const char *flops_definition; /* static */
     /* a checkpoint */
     int64_t checkpoint_bytes;  /* whole, all ranks */
     double checkpoint_s;       /* writing it */
@@ -111,9 +112,9 @@ bool estimate_fits(const struct estimate *x);
 /* Bytes that are missing, 0 when it fits; *is_host tells which memory. */
 int64_t estimate_short_by(const struct estimate *x, bool *is_host);
 
-/* Flops of one token for MFU, and their definition in words. */
-double estimate_model_flops(const struct model *m, int64_t seq);
-const char *estimate_flops_definition(void);
+/* Flops of one token for MFU, and their definition in words (static). */
+double estimate_model_flops(const struct model *m, const struct strategy *s);
+const char *estimate_flops_definition(const struct model *m, const struct strategy *s);
 
 /* Sections memory, host, disk, step, checkpoint and basis of estimate/1. Caller frees. */
 struct json *estimate_to_json(const struct estimate *x, const struct machine *machine);

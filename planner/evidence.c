@@ -10,6 +10,7 @@
 #include "base/csv.h"
 #include "base/str.h"
 #include "inventory/gpu.h"
+#include "planner/adapter.h"
 #include "planner/evidence_memory.h"
 
 /* --- words --- */
@@ -87,7 +88,7 @@ const char *mem_kind_name(enum mem_kind k)
     X(step_time_s, "measured; used where tokens/s is absent")                                      \
     X(peak_mem_gib, "measured, of the fullest GPU")                                                \
     X(mem_kind, "allocated, active, reserved or nvidia-smi")                                       \
-    X(train_type, "full; others are not predicted")                                                \
+    X(train_type, "full; lora and qlora are predicted apart")                                      \
     X(row_kind, "chart: read off a chart, not predicted")                                          \
     X(status, "ok; oom: ran out of memory; others are not predicted")
 
@@ -117,6 +118,7 @@ struct reader {
     struct evidence_row *out;
     bool is_bad;
     enum skip why;
+    bool wants_adapted; /* rows of adapters instead of full training */
 };
 
 static const char *cell(const struct reader *r, enum column c)
@@ -571,6 +573,30 @@ static void read_states(struct reader *r)
     }
 }
 
+/* What recipes adapt unless told otherwise: NVIDIA's the fused queries, keys and values alone
+ * (NeMo's finetune recipes, peft.target_modules), AutoModel's and fsdp_qlora's all, LitGPT
+ * queries and values, torchtune queries, values, outputs and the MLP. */
+static const struct usual_adapter {
+    const char *stack;
+    struct adapter a;
+} usual_adapters[] = {
+    {"megatron", {8, ADAPT_Q | ADAPT_K | ADAPT_V, 16}},
+    {"fsdp2-torchtune", {8, ADAPT_Q | ADAPT_V | ADAPT_O | ADAPT_MLP, 16}},
+    {"fsdp1-litgpt", {8, ADAPT_Q | ADAPT_V, 16}},
+    {"fsdp1-pytorch", {64, ADAPT_ALL, 16}},
+    {"", {8, ADAPT_ALL, 16}},
+};
+
+static void read_adapter(struct reader *r)
+{
+    const struct usual_adapter *u = usual_adapters;
+    while (strncmp(r->out->stack, u->stack, strlen(u->stack)) != 0)
+        u++;
+    r->out->model.adapter = u->a;
+    if (strcasecmp(cell(r, COL_train_type), "qlora") == 0)
+        r->out->model.adapter.base_bits = 4;
+}
+
 static void read_recompute(struct reader *r)
 {
     struct evidence_row *o = r->out;
@@ -645,7 +671,9 @@ static void read_row(struct reader *r)
     make_group(r);
     if (!*o->id)
         refuse(r, SKIP_BAD_CELL);
-    if (!is_one_of(cell(r, COL_train_type), "full", ""))
+    bool is_full = is_one_of(cell(r, COL_train_type), "full", "");
+    bool is_adapted = is_one_of(cell(r, COL_train_type), "lora", "qlora");
+    if (!(r->wants_adapted ? is_adapted : is_full))
         refuse(r, SKIP_NOT_FULL);
     if (!is_one_of(cell(r, COL_status), "ok", "") && !o->is_oom)
         refuse(r, SKIP_STATUS);
@@ -662,6 +690,8 @@ static void read_row(struct reader *r)
     read_batch(r);
     read_precision(r);
     read_states(r);
+    if (r->wants_adapted)
+        read_adapter(r);
     read_recompute(r);
     struct memory_words words = {.year = whole(r, COL_year, 2022),
         .compile = cell(r, COL_compile),
@@ -676,7 +706,8 @@ static void read_row(struct reader *r)
         evidence_assume_fit(o);
 }
 
-enum rc evidence_read(struct evidence *out, const struct csv *table, struct err *e)
+static enum rc read_rows(
+    struct evidence *out, const struct csv *table, bool wants_adapted, struct err *e)
 {
     int column[COLUMN_COUNT];
     for (int i = 0; i < COLUMN_COUNT; i++)
@@ -691,7 +722,8 @@ enum rc evidence_read(struct evidence *out, const struct csv *table, struct err 
     for (size_t i = 0; i < table->rows; i++) {
         struct evidence_row *row = &out->rows[out->n_rows];
         memset(row, 0, sizeof *row);
-        struct reader r = {.table = table, .column = column, .row = i, .out = row};
+        struct reader r = {
+            .table = table, .column = column, .row = i, .out = row, .wants_adapted = wants_adapted};
         read_row(&r);
         bool is_counted = !row->is_oom && !(r.is_bad && r.why <= SKIP_CHART);
         out->n_full_and_ok += is_counted;
@@ -706,6 +738,16 @@ enum rc evidence_read(struct evidence *out, const struct csv *table, struct err 
         skip->is_full_and_ok = is_counted;
     }
     return RC_OK;
+}
+
+enum rc evidence_read(struct evidence *out, const struct csv *table, struct err *e)
+{
+    return read_rows(out, table, false, e);
+}
+
+enum rc evidence_read_adapted(struct evidence *out, const struct csv *table, struct err *e)
+{
+    return read_rows(out, table, true, e);
 }
 
 void evidence_release(struct evidence *v)

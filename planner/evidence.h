@@ -105,6 +105,11 @@ const struct evidence_column *evidence_column_at(int i);
 /* RC_INVALID only when a column that everything hangs on is missing. Release with
  * evidence_release. */
 enum rc evidence_read(struct evidence *out, const struct csv *table, struct err *e);
+/* The rows of adapters beside a frozen model (LoRA, QLoRA) alone, which the other leaves out; no
+ * constant is ever fitted to them. Rows do not say which matrices are adapted, at which rank, nor
+ * how a frozen model of few bits is kept: what each software does by itself is assumed. All others
+ * are among the skipped, without counting there. */
+enum rc evidence_read_adapted(struct evidence *out, const struct csv *table, struct err *e);
 void evidence_release(struct evidence *v);
 
 const char *skip_word(enum skip s);

@@ -1,11 +1,13 @@
 #include "planner/explain.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
+#include "planner/adapter.h"
 #include "planner/break_even.h"
 #include "planner/hardware.h"
 #include "planner/plan_file.h"
@@ -143,18 +145,33 @@ static void add_basis(struct str *out, const struct machine *mc)
             priors, mc->n_constants, mc->hw.is_gpu ? mc->hw.gpu : "this CPU");
 }
 
+/* What is trained of a model, where not all of it is. */
+static void explain_adapter(struct str *out, const struct model *m)
+{
+    char n[UNITS_TEXT];
+    if (m->adapter.rank == 0)
+        return;
+    str_addf(out, "trained: adapters of rank %lld beside ", (long long)m->adapter.rank);
+    adapter_targets_text(out, m->adapter.targets);
+    str_addf(out, ", %s parameters; frozen: all else, blocks in %d bits\n",
+        units_count(n, (double)model_trained_params(m)), m->adapter.base_bits);
+}
+
 void explain_estimate(struct str *out, const struct estimate *x, const struct model *m,
     const struct strategy *s, const struct machine *mc)
 {
     char text[SEARCH_TEXT], a[UNITS_TEXT], b[UNITS_TEXT];
     str_addf(out, "%s, %s parameters, sequences of %lld tokens\n", m->name,
         units_count(a, (double)model_params(m)), (long long)s->seq);
+    explain_adapter(out, m);
+    if (s->doc_tokens > 0)
+        str_addf(out, "packed documents of %lld tokens on average\n", (long long)s->doc_tokens);
     str_addf(out, "%s\n", hardware_text(&mc->hw, text));
     str_addf(out, "%s\n\n", explain_strategy(s, text));
     add_memory(out, x);
     str_addf(out, "\n");
     add_step(out, x);
-    str_addf(out, "MFU: %s\n", estimate_flops_definition());
+    str_addf(out, "MFU: %s\n", x->flops_definition);
     str_addf(out, "\nA checkpoint: %s, written in %s\n",
         units_bytes(a, (double)x->checkpoint_bytes), units_seconds(b, x->checkpoint_s));
     add_basis(out, mc);
@@ -335,7 +352,8 @@ static void add_formulas(struct str *out, const struct plan_file *p)
     const struct model *m = &p->job.model;
     const struct strategy *s = &p->strategy;
     char a[UNITS_TEXT], b[UNITS_TEXT];
-    double flops = estimate_model_flops(m, s->seq);
+    const char *definition = estimate_flops_definition(m, s);
+    double flops = estimate_model_flops(m, s);
     double tokens = (double)strategy_tokens_per_step(s);
     str_addf(out, "  parameters N = %lld (%lld blocks, width %lld, ffn %lld, vocabulary %lld)\n",
         (long long)model_params(m), (long long)m->layers, (long long)m->width, (long long)m->ffn,
@@ -347,7 +365,9 @@ static void add_formulas(struct str *out, const struct plan_file *p)
         units_count(a, tokens));
     str_addf(out, "  steps = %s tokens / %s = %lld\n", units_count(a, (double)p->job.tokens),
         units_count(b, tokens), (long long)p->steps);
-    str_addf(out, "  model flops per token = %s = %.4g\n", "6 N + 12 L h hd s", flops);
+    explain_adapter(out, m);
+    int formula = (int)(strstr(definition, " per ") - definition);
+    str_addf(out, "  model flops per token = %.*s = %.4g\n", formula, definition, flops);
     str_addf(out, "  MFU = %.4g tokens/s per rank x %.4g / peak = %.1f %%\n",
         p->tokens_per_s_per_rank, flops, 100 * p->mfu);
     str_addf(out, "  shards: parameters %lld, gradients %lld, optimizer %lld\n",

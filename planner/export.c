@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/str.h"
 #include "base/text.h"
+#include "planner/adapter.h"
 
 static const struct target {
     const char *name;
@@ -137,12 +138,33 @@ static void say_training(
         export_lost(left_out, "products of 4-bit numbers");
 }
 
+/* No target's file says what is trained of a model, nor how attention sees a sequence. */
+static void say_job(struct str *left_out, const struct export_input *in)
+{
+    const struct adapter *a = &in->model->adapter;
+    if (a->rank > 0) {
+        struct str which = STR_INIT;
+        adapter_targets_text(&which, a->targets);
+        export_lost(left_out, "adapters of rank %lld beside %s of the frozen model",
+            (long long)a->rank, a->targets == ADAPT_ALL ? "all matrices" : str_text(&which));
+        str_release(&which);
+    }
+    if (a->rank > 0 && a->base_bits < 16)
+        export_lost(left_out, "the frozen model in %d bits", a->base_bits);
+    if (in->strategy->doc_tokens > 0)
+        export_lost(left_out, "attention within packed documents alone");
+}
+
 enum rc export_make(struct str *out, struct str *left_out, enum export_target t,
     const struct export_input *in, struct err *e)
 {
+    if (t == EXPORT_TORCHTITAN && in->model->adapter.rank > 0)
+        return err_set(e, RC_INVALID,
+            "torchtitan trains whole models: its file has no adapters beside a frozen one");
     enum rc rc = targets[t].make(out, left_out, in, e);
     if (rc)
         return err_in(e, "export to %s", targets[t].name);
+    say_job(left_out, in);
     if (t == EXPORT_SLURM || t == EXPORT_ENV)
         return RC_OK;
     struct export_ability can = targets[t].can;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
+#include "planner/adapter.h"
 #include "planner/training.h"
 
 enum { JOB_MAX_BYTES = 4 << 20 };
@@ -54,6 +55,29 @@ static enum rc read_model(struct job *j, const struct json *v, struct err *e)
         rc = model_from_json(&j->model, v, e);
     j->has_model = rc == RC_OK;
     return rc;
+}
+
+static enum rc read_lora(struct job *j, const struct json *v, struct err *e)
+{
+    int64_t rank = json_as_int(v, -1);
+    if (rank < 0)
+        return err_set(e, RC_INVALID, "it must be a count");
+    j->lora.rank = rank;
+    return job_refuse_zero("lora", (double)rank, e);
+}
+
+static enum rc read_targets(struct job *j, const struct json *v, struct err *e)
+{
+    return adapter_targets_parse(json_as_str(v, ""), &j->lora.targets, e);
+}
+
+static enum rc read_base_bits(struct job *j, const struct json *v, struct err *e)
+{
+    int64_t bits = json_as_int(v, 0);
+    if (bits != 16 && bits != 8 && bits != 4)
+        return err_set(e, RC_INVALID, "it must be 16, 8 or 4");
+    j->lora.base_bits = (int)bits;
+    return RC_OK;
 }
 
 /* Which of them the engine computes in is known when the job is finished. */
@@ -115,6 +139,15 @@ static const struct field fields[] = {
         AT(global_batch_tokens), 0, NULL},
     {{"precision", "bf16 or fp32", "of parameters in use and activations; default bf16"}, OTHER, 0,
         0, read_precision},
+    {{"doc_tokens", "count", "mean tokens of packed documents; default one text a sequence"}, COUNT,
+        AT(doc_tokens), 0, NULL},
+    {{"lora", "count", "rank of adapters trained beside the frozen model; default the whole model"},
+        OTHER, 0, 0, read_lora},
+    {{"lora_targets", "text",
+         "matrices with adapters: all, attention, mlp, or \"q,v\"; default all"},
+        OTHER, 0, 0, read_targets},
+    {{"base_bits", "16, 8 or 4", "of frozen parameters beside adapters; default 16"}, OTHER, 0, 0,
+        read_base_bits},
     {{"engine", "word", "that trains; others than berth are planned, not launched; default berth"},
         OTHER, 0, 0, read_engine},
     {{"stack", "text", "measured software whose constants predict such an engine"}, TEXT,
@@ -239,6 +272,8 @@ enum rc job_refuse_zero(const char *field, double value, struct err *e)
         {"max_gpus", "no limit"},
         {"upload_bytes_per_second", "the default"},
         {"checkpoint_every", "the default"},
+        {"lora", "training the whole model"},
+        {"doc_tokens", "one text a sequence"},
     };
     for (size_t i = 0; !(value > 0) && i < BASE_COUNT(positive); i++) {
         if (strcmp(positive[i].field, field) != 0)
@@ -483,11 +518,23 @@ static enum rc finish_precision(struct job *j, struct err *e)
     return RC_OK;
 }
 
+enum rc job_check_documents(int64_t tokens, struct err *e)
+{
+    if (tokens <= STRATEGY_MAX_DOCUMENT)
+        return RC_OK;
+    return err_set(e, RC_INVALID, "documents of %lld tokens are too long; they may have up to %d",
+        (long long)tokens, STRATEGY_MAX_DOCUMENT);
+}
+
 enum rc job_finish(struct job *j, struct err *e)
 {
     if (!j->has_model)
         return err_set(e, RC_USAGE, "which model? give --model NAME, or a job file");
     enum rc rc = model_check(&j->model, e);
+    if (!rc)
+        rc = adapter_take(&j->model, &j->lora, e);
+    if (!rc)
+        rc = job_check_documents(j->doc_tokens, e);
     if (rc)
         return rc;
     if (j->tokens <= 0)

@@ -26,8 +26,10 @@ enum { JOB_CHECKPOINTS_KEPT = 2 }; /* the newest, unless a launch says otherwise
 struct job {
     bool has_model;
     struct model model;
+    struct adapter lora;         /* taken into the model by job_finish; zero: as the model says */
     int64_t tokens;              /* to train on */
     int64_t seq;                 /* tokens of a sequence */
+    int64_t doc_tokens;          /* mean of documents packed into it */
     int64_t global_batch_tokens; /* of an optimizer step */
     enum precision precision;
     enum engine engine;
@@ -88,6 +90,9 @@ enum rc job_settle_gpus(char list[JOB_LIST], struct err *e);
 /* A limit of nothing is a mistake, not the absence of a limit: the sentence for a field, by its
  * name in job files, whose value is 0. */
 enum rc job_refuse_zero(const char *field, double value, struct err *e);
+
+/* RC_INVALID when documents of so many tokens cannot be planned. */
+enum rc job_check_documents(int64_t tokens, struct err *e);
 
 /* The stack whose constants predict it. */
 const char *job_stack(const struct job *j);

@@ -4,6 +4,7 @@
 
 #include "planner/engine_use.h"
 #include "planner/model.h"
+#include "planner/strategy.h"
 
 enum { ENGINE_MAX_HEAD_DIM = 256 };
 
@@ -26,11 +27,19 @@ static void name_export(enum engine g, char buf[LAUNCHABLE_TEXT])
             engine_name(g));
 }
 
-bool is_launchable(enum engine g, const struct model *m, bool is_gpu, char buf[LAUNCHABLE_TEXT])
+bool is_launchable(
+    const struct strategy *s, const struct model *m, bool is_gpu, char buf[LAUNCHABLE_TEXT])
 {
     buf[0] = '\0';
-    if (!profile_of(g)->is_bundled)
-        name_export(g, buf);
+    if (!profile_of(s->engine)->is_bundled)
+        name_export(s->engine, buf);
+    else if (m->adapter.rank > 0)
+        snprintf(buf, LAUNCHABLE_TEXT,
+            "the bundled engine trains whole models: adapters beside a frozen one are only "
+            "planned");
+    else if (s->doc_tokens > 0)
+        snprintf(buf, LAUNCHABLE_TEXT,
+            "the bundled engine attends over whole sequences: packed documents are only planned");
     else if (!engine_has_device(is_gpu))
         snprintf(buf, LAUNCHABLE_TEXT, "the engine of this build trains on CPU nodes only");
     else if (m->head_dim > ENGINE_MAX_HEAD_DIM)

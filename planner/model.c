@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "base/alloc.h"
+#include "planner/adapter.h"
 
 /* --- checking --- */
 
@@ -122,7 +123,7 @@ enum rc model_check(const struct model *m, struct err *e)
     } else if (!rc && rough_params(m) > max_params) {
         rc = err_set(e, RC_INVALID, "model '%s' has more than 200 trillion parameters", m->name);
     }
-    return rc;
+    return rc ? rc : adapter_check(m, e);
 }
 
 /* --- layout of units --- */

@@ -21,6 +21,13 @@ enum { MODEL_ALIGN = 128, MODEL_MAX_TENSORS = 24, MODEL_NAME = 64 };
 enum model_family { MODEL_LLAMA, MODEL_GPT2, MODEL_FAMILIES };
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_KINDS };
 
+/* What is trained instead of the whole model; see planner/adapter.h. */
+struct adapter {
+    int64_t rank;     /* 0: the whole model is trained */
+    unsigned targets; /* matrices: a set of ADAPT_ bits */
+    int base_bits;    /* of frozen matrices of blocks: 16 (the type of activations), 8 or 4 */
+};
+
 /* Value type. Dimensions are elements; checked by model_check before anything uses them. */
 struct model {
     char name[MODEL_NAME];
@@ -36,6 +43,7 @@ struct model {
                               the width of those that a token passes through */
     int64_t expert_top;    /* routed experts of a token */
     int64_t expert_ranks;  /* set by split_model: ranks that hold different experts */
+    struct adapter adapter;
     double norm_eps, rope_theta;
     enum rope_scaling rope;
     double rope_factor, rope_low_freq, rope_high_freq;

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "planner/model.h"
+#include "planner/adapter.h"
 
 static const char *const family_names[] = {"llama", "gpt2", NULL};
 static const char *const rope_names[] = {"none", "linear", "llama3", NULL};
@@ -12,9 +12,9 @@ static const char *const rope_names[] = {"none", "linear", "llama3", NULL};
 /* A field: how it is read, where it goes, and for which models it is written. */
 struct field {
     struct model_field doc;
-    enum { NAME, FAMILY, DIMENSION, FLAG, NUMBER, COUNT, ROPE } kind;
+    enum { NAME, FAMILY, DIMENSION, FLAG, NUMBER, COUNT, ROPE, TARGETS, BITS } kind;
     size_t offset;
-    enum { ALWAYS, OF_LLAMA, OF_SCALED, OF_LLAMA3 } when;
+    enum { ALWAYS, OF_LLAMA, OF_SCALED, OF_LLAMA3, OF_ADAPTED } when;
 };
 
 #define AT(member) offsetof(struct model, member)
@@ -46,6 +46,12 @@ static const struct field fields[] = {
     {{"rope_high_freq", "number", "with llama3"}, NUMBER, AT(rope_high_freq), OF_LLAMA3},
     {{"rope_original_positions", "count", "with llama3"}, COUNT, AT(rope_original_positions),
         OF_LLAMA3},
+    {{"lora", "count", "rank of adapters that are trained while all else is frozen"}, COUNT,
+        AT(adapter.rank), OF_ADAPTED},
+    {{"lora_targets", "text", "matrices they stand beside; default all"}, TARGETS,
+        AT(adapter.targets), OF_ADAPTED},
+    {{"base_bits", "16, 8 or 4", "of frozen matrices of blocks; default 16"}, BITS,
+        AT(adapter.base_bits), OF_ADAPTED},
     {{NULL, NULL, NULL}, NAME, 0, ALWAYS},
 };
 
@@ -60,7 +66,16 @@ static bool is_written(const struct field *f, const struct model *m)
 {
     return f->when == ALWAYS || (f->when == OF_LLAMA && m->family == MODEL_LLAMA) ||
            (f->when == OF_SCALED && m->rope != ROPE_PLAIN) ||
-           (f->when == OF_LLAMA3 && m->rope == ROPE_LLAMA3);
+           (f->when == OF_LLAMA3 && m->rope == ROPE_LLAMA3) ||
+           (f->when == OF_ADAPTED && m->adapter.rank > 0);
+}
+
+static void add_targets(struct json *v, const char *name, unsigned targets)
+{
+    struct str text = STR_INIT;
+    adapter_targets_text(&text, targets);
+    json_add_str(v, name, str_text(&text));
+    str_release(&text);
 }
 
 static void add_field(struct json *v, const struct field *f, const struct model *m)
@@ -85,6 +100,12 @@ static void add_field(struct json *v, const struct field *f, const struct model 
     case DIMENSION:
     case COUNT:
         json_add_int(v, f->doc.name, *(const int64_t *)member);
+        break;
+    case TARGETS:
+        add_targets(v, f->doc.name, *(const unsigned *)member);
+        break;
+    case BITS:
+        json_add_int(v, f->doc.name, *(const int *)member);
         break;
     }
 }
@@ -143,6 +164,12 @@ static enum rc read_field(
         *(int64_t *)member = json_as_int(v, -1);
         is_good = *(int64_t *)member >= 1;
         break;
+    case TARGETS:
+        return adapter_targets_parse(json_as_str(v, ""), member, e);
+    case BITS:
+        *(int *)member = (int)json_as_int(v, 0);
+        is_good = json_as_int(v, 0) == 16 || json_as_int(v, 0) == 8 || json_as_int(v, 0) == 4;
+        break;
     }
     return is_good ? RC_OK
                    : err_set(e, RC_INVALID, "'%s' must be given as %s", f->doc.name, f->doc.form);
@@ -188,11 +215,14 @@ static enum rc read_fields(struct model *m, const struct json *v, struct err *e)
 
 enum rc model_from_json(struct model *out, const struct json *v, struct err *e)
 {
-    struct model m = {.name = "unnamed", .norm_eps = 1e-5};
+    struct model m = {
+        .name = "unnamed", .norm_eps = 1e-5, .adapter = {.targets = ADAPT_ALL, .base_bits = 16}};
     bool is_llama = strcmp(json_str(v, "family", ""), family_names[MODEL_LLAMA]) == 0;
     m.rope_theta = is_llama ? 1e4 : 0;
     if (read_fields(&m, v, e))
         return err_in(e, "model '%s'", json_str(v, "name", "unnamed"));
+    if (m.adapter.rank == 0)
+        m.adapter = (struct adapter){0};
     enum rc rc = model_check(&m, e);
     if (!rc)
         *out = m;

@@ -199,7 +199,7 @@ static enum rc read_all(struct plan_file *p, const struct json *v, struct err *e
         return rc;
     str_copy(p->program, sizeof p->program, json_str(json_get(v, "program"), "version", "unknown"));
     p->is_launchable = is_launchable(
-        p->strategy.engine, &p->job.model, p->offer.device == DEVICE_GPU, p->not_launchable);
+        &p->strategy, &p->job.model, p->offer.device == DEVICE_GPU, p->not_launchable);
     return check(p, e);
 }
 

@@ -117,7 +117,7 @@ static struct json *step_json(const struct estimate *x)
     json_add_num(v, "seconds_high", x->step_high_s);
     json_add_num(v, "tokens_per_second_per_gpu", x->tokens_per_s_per_rank);
     json_add_num(v, "mfu", x->mfu);
-    json_add_str(v, "flops_definition", estimate_flops_definition());
+    json_add_str(v, "flops_definition", x->flops_definition);
     json_add_num(v, "overlap", overlap(&x->simulation));
     json_add(v, "parts", step_parts_json(&x->simulation));
     json_add(v, "lanes", lanes_json(&x->simulation));

@@ -41,7 +41,15 @@ enum work op_work(enum op_kind kind)
 }
 
 /* Which function of rates.h prices an operation. */
-enum form { FORM_STREAM, FORM_MATMUL, FORM_ATTENTION, FORM_COLLECTIVE, FORM_COPY, FORM_HOST_ADAM };
+enum form {
+    FORM_STREAM,
+    FORM_MATMUL,
+    FORM_ATTENTION,
+    FORM_COLLECTIVE,
+    FORM_COPY,
+    FORM_HOST_ADAM,
+    FORM_LOW_RANK
+};
 
 /* Kinds that are not listed stream memory; their variant is the kind. */
 static const struct {
@@ -62,6 +70,14 @@ static const struct {
 
 /* --- keys --- */
 
+/* Products with A or B of an adapter: one of the dimensions is the rank. */
+static bool is_low_rank(const struct schedule *s, const struct op *op)
+{
+    int64_t rank = s->model.adapter.rank;
+    bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
+    return rank > 0 && is_block && (op->dim[0] == rank || op->dim[1] == rank || op->dim[2] == rank);
+}
+
 /* The embedding and the head keep 16 bits where blocks use fewer; experts see few tokens each. */
 static void key_matmul(struct price_key *k, const struct schedule *s, const struct op *op)
 {
@@ -69,10 +85,16 @@ static void key_matmul(struct price_key *k, const struct schedule *s, const stru
     bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
     if (p > PRECISION_FP16 && !is_block)
         p = PRECISION_BF16;
-    k->variant = (uint32_t)p;
-    k->amount = is_block && s->model.expert_params > 0; /* has experts */
     for (int i = 0; i < 3; i++)
         k->dim[i] = op->dim[i];
+    if (is_low_rank(s, op)) {
+        k->form = FORM_LOW_RANK;
+        k->variant = (uint32_t)(p > PRECISION_FP16 ? PRECISION_BF16 : p);
+        k->amount = op->bytes;
+        return;
+    }
+    k->variant = (uint32_t)p;
+    k->amount = is_block && s->model.expert_params > 0; /* has experts */
 }
 
 /* Ranks and nodes, or ranks and stride where they are spread over the nodes by the machine. */
@@ -153,6 +175,8 @@ static double price_s(const struct price_key *k, const struct machine *m)
     case FORM_MATMUL:
         seconds = machine_matmul_s(m, (enum precision)k->variant, k->dim[0], k->dim[1], k->dim[2]);
         return k->amount > 0 ? seconds / m->moe_efficiency : seconds;
+    case FORM_LOW_RANK:
+        return machine_low_rank_s(m, (enum precision)k->variant, k->dim, k->amount);
     case FORM_ATTENTION:
         return machine_attention_s(m, (enum precision)k->dim[0], k->amount, k->variant);
     case FORM_COLLECTIVE:

@@ -537,6 +537,18 @@ double machine_matmul_s(
     return fmax(m->op_floor_s, fmax(busy, traffic / m->memory_bytes_per_s));
 }
 
+/* One dimension is small, and libraries split the longest one where tiles would not fill the lanes:
+ * what is left is memory's, or the product's with the small one filled up to half a tile. */
+double machine_low_rank_s(
+    const struct machine *m, enum precision p, const int64_t dim[3], double bytes)
+{
+    double least = m->matmul_tile_n / 2, flops = 2;
+    for (int i = 0; i < 3; i++)
+        flops *= fmax((double)dim[i], least);
+    return fmax(machine_stream_s(m, OP_MATMUL, bytes),
+        flops / (m->peak_flops[p] * m->matmul_efficiency[p]));
+}
+
 /* Attention stays in 16 bits where products use fewer. */
 double machine_attention_s(
     const struct machine *m, enum precision p, double flops, bool is_backward)

@@ -196,6 +196,10 @@ enum rc machine_check_precision(const struct machine *m, enum precision p, struc
 
 double machine_matmul_s(
     const struct machine *m, enum precision p, int64_t rows, int64_t cols, int64_t inner);
+/* The same with the small matrices of an adapter, whose rank is one of the dimensions; bytes: all
+ * traffic. */
+double machine_low_rank_s(
+    const struct machine *m, enum precision p, const int64_t dim[3], double bytes);
 double machine_attention_s(
     const struct machine *m, enum precision p, double flops, bool is_backward);
 /* An operation bound by memory traffic of so many bytes, or nearly so. */

@@ -74,6 +74,7 @@ enum lane {
  * For prediction only, of what the bundled engine does not run:
  * all_to_all     tokens to the ranks of their experts, and back
  * scores         softmax and mask over stored attention scores
+ * dequantise     frozen matrices of a unit from few bits to the type of activations
  * all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
  */
 #define OP_MAP(X)                                                                                  \
@@ -103,7 +104,8 @@ enum lane {
     X(OP_COPY_DOWN, "copy_down")                                                                   \
     X(OP_COPY_UP, "copy_up")                                                                       \
     X(OP_ALL_TO_ALL, "all_to_all")                                                                 \
-    X(OP_SCORES, "scores")
+    X(OP_SCORES, "scores")                                                                         \
+    X(OP_DEQUANTISE, "dequantise")
 
 enum op_kind {
 #define X(name, word) name,
@@ -227,6 +229,9 @@ struct unit_buffers {
     int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard */
     int32_t master; /* fp32 own part; -1 when it is the parameter buffer itself (fp32) */
     int32_t m, v;   /* fp32 own part */
+    /* prediction only: where adapters are trained, grad, master, m and v are theirs (-1 without
+     * any), param is frozen, and this is what is trained: as param, whole or own shard */
+    int32_t adapter;
 };
 
 struct schedule {

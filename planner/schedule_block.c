@@ -33,7 +33,7 @@ static int64_t rows_of(
     return rows;
 }
 
-static struct op *emit_matmul(
+struct op *emit_matmul(
     struct builder *b, int unit, enum matmul_form form, int64_t m, int64_t n, int64_t k)
 {
     struct op *op = builder_op(b, OP_MATMUL, LANE_COMPUTE, unit);
@@ -65,10 +65,12 @@ void emit_linear(struct builder *b, int unit, enum tensor_role w_first, enum ten
         op->flags |= OP_RESIDUAL;
         op_arg(b, op, ACCESS_READ, residual);
     }
+    emit_adapters(b, unit, w_first, w_last, x, y);
 }
 
-void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
-    int bias_first, int bias_last, int32_t dy, int32_t x, int32_t dx)
+/* Gradients of the matrix, and of its bias. */
+static void emit_weight_bwd(struct builder *b, int unit, enum tensor_role w_first,
+    enum tensor_role w_last, int bias_first, int bias_last, int32_t dy, int32_t x)
 {
     int64_t n = rows_of(b, unit, w_first, w_last);
     int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
@@ -85,13 +87,23 @@ void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum
         op_arg(b, op, ACCESS_READ, dy);
         op_grad(b, op, unit, (enum tensor_role)bias_first, (enum tensor_role)bias_last);
     }
+}
+
+void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
+    int bias_first, int bias_last, int32_t dy, int32_t x, int32_t dx)
+{
+    int64_t n = rows_of(b, unit, w_first, w_last);
+    int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
+    if (trains_all(b))
+        emit_weight_bwd(b, unit, w_first, w_last, bias_first, bias_last, dy, x);
     if (dx < 0)
         return;
-    op = emit_matmul(b, unit, MATMUL_NN, b->tokens, k, n);
+    struct op *op = emit_matmul(b, unit, MATMUL_NN, b->tokens, k, n);
     op_arg(b, op, ACCESS_READ, dy);
     op_param(b, op, unit, w_first, w_last);
     op_arg(b, op, ACCESS_WRITE, dx);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
+    emit_adapters_bwd(b, unit, w_first, w_last, dy, x, dx);
 }
 
 void emit_norm(struct builder *b, int unit, enum tensor_role w, enum tensor_role bias, int32_t x,
@@ -124,10 +136,12 @@ void emit_norm_bwd(struct builder *b, int unit, enum tensor_role w, enum tensor_
     op_param(b, op, unit, w, w);
     op_arg(b, op, ACCESS_READ, stats);
     op_arg(b, op, is_overwrite ? ACCESS_WRITE : ACCESS_BOTH, dx);
-    op_grad(b, op, unit, w, w);
+    if (trains_all(b))
+        op_grad(b, op, unit, w, w);
     if (is_layernorm(b)) {
         op->flags |= OP_LAYERNORM;
-        op_grad(b, op, unit, bias, bias);
+        if (trains_all(b))
+            op_grad(b, op, unit, bias, bias);
     }
     op->flops = 14.0 * (double)(b->tokens * b->s->model.width);
 }
@@ -158,6 +172,8 @@ void emit_embed_fwd(struct builder *b)
 
 void emit_embed_bwd(struct builder *b)
 {
+    if (!trains_all(b))
+        return;
     struct op *op = builder_op(b, OP_EMBED_BWD, LANE_COMPUTE, 0);
     embed_dims(b, op);
     op_arg(b, op, ACCESS_READ, b->dx);
@@ -192,12 +208,16 @@ static int64_t context_tokens(const struct builder *b)
     return b->s->strategy.seq * b->s->strategy.parallel.context;
 }
 
-/* Causal attention: half of the 4 s h hd multiply-adds per token; stored scores are whole. */
+/* Causal attention: half of the 4 s h hd multiply-adds per token; stored scores are whole, also of
+ * tokens in other documents. */
 static double attention_flops(const struct builder *b)
 {
     const struct model *m = &b->s->model;
-    double whole = b->s->strategy.has_plain_attention ? 4 : 2;
-    return whole * (double)b->tokens * (double)context_tokens(b) * (double)(m->heads * m->head_dim);
+    struct strategy whole = b->s->strategy;
+    bool is_plain = whole.has_plain_attention;
+    whole.seq = context_tokens(b);
+    double keys = is_plain ? (double)whole.seq : strategy_mean_document(&whole);
+    return (is_plain ? 4 : 2) * (double)b->tokens * keys * (double)(m->heads * m->head_dim);
 }
 
 /* --- what other ways of splitting add; nothing in the bundled engine --- */
@@ -338,10 +358,22 @@ static void keep_selected(const struct builder *b, struct block_acts *a)
         a->up = -1;
 }
 
+/* A frozen matrix needs its input for nothing. */
+static void drop_unread(const struct builder *b, int unit, struct block_acts *a)
+{
+    if (!needs_input(b, unit, T_Q_W, T_V_W))
+        a->xn1 = -1;
+    if (!needs_input(b, unit, T_GATE_W, T_UP_W))
+        a->xn2 = -1;
+    if (!needs_input(b, unit, T_DOWN_W, T_DOWN_W))
+        a->act = -1;
+}
+
 void emit_block_fwd(struct builder *b, int unit)
 {
-    const struct block_acts nothing = {b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    const struct block_acts nothing = {b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     struct block_acts a = nothing;
+    b->low = a.low = builder_low(b, unit);
     fwd_norm1(b, unit, &a);
     fwd_attention(b, unit, &a);
     fwd_norm2(b, unit, &a);
@@ -355,6 +387,8 @@ void emit_block_fwd(struct builder *b, int unit)
         a = nothing;
     if (b->s->strategy.recompute == RECOMPUTE_SELECTIVE)
         keep_selected(b, &a);
+    if (!trains_all(b))
+        drop_unread(b, unit, &a);
     b->acts[unit] = a;
     b->x = out;
 }
@@ -364,18 +398,22 @@ void emit_block_fwd(struct builder *b, int unit)
 static void recompute(struct builder *b, int unit, struct block_acts *a)
 {
     int32_t first = b->s->n_ops;
-    if (a->xn1 < 0)
+    bool has_low = a->low >= 0;
+    b->low = has_low ? a->low : builder_low(b, unit);
+    if (a->xn1 < 0 && (a->mid < 0 || needs_input(b, unit, T_Q_W, T_V_W)))
         fwd_norm1(b, unit, a);
     if (a->mid < 0)
         fwd_attention(b, unit, a);
     else if (a->scores < 0 && b->s->strategy.has_plain_attention)
         fwd_attention_core(b, unit, a);
-    if (a->xn2 < 0)
+    if (a->xn2 < 0 && (a->up < 0 || needs_input(b, unit, T_GATE_W, T_UP_W)))
         fwd_norm2(b, unit, a);
     if (a->up < 0)
         fwd_up(b, unit, a);
-    if (a->act < 0)
+    if (a->act < 0 && needs_input(b, unit, T_DOWN_W, T_DOWN_W))
         fwd_activation(b, unit, a);
+    if (!has_low && adapts_any(b, unit, T_DOWN_W, T_DOWN_W))
+        emit_adapter_low(b, unit, T_DOWN_W, a->act);
     for (int32_t i = first; i < b->s->n_ops; i++)
         b->s->ops[i].flags |= OP_RECOMPUTED;
 }
@@ -477,12 +515,14 @@ static void emit_loss_chunk(struct builder *b, struct chunk c, int32_t xn, int32
             builder_buffer(b, "logit_copies", PART_LOGITS, -1,
                 c.rows * m->vocab * (b->profile->logit_bytes - b->act_bytes)));
     op->flops = 6.0 * (double)(c.rows * m->vocab);
-    op = emit_matmul(b, unit, MATMUL_TN, m->vocab, m->width, c.rows);
-    op->flags |= OP_OUT_FP32;
-    op_arg(b, op, ACCESS_READ, logits);
-    piece(b, op, ACCESS_READ, xn, c, m->width);
-    op_grad(b, op, unit, w, w);
-    op_arg(b, op, ACCESS_WRITE, b->workspace);
+    if (trains_all(b)) {
+        op = emit_matmul(b, unit, MATMUL_TN, m->vocab, m->width, c.rows);
+        op->flags |= OP_OUT_FP32;
+        op_arg(b, op, ACCESS_READ, logits);
+        piece(b, op, ACCESS_READ, xn, c, m->width);
+        op_grad(b, op, unit, w, w);
+        op_arg(b, op, ACCESS_WRITE, b->workspace);
+    }
     op = emit_matmul(b, unit, MATMUL_NN, c.rows, m->width, m->vocab);
     op_arg(b, op, ACCESS_READ, logits);
     op_param(b, op, unit, w, w);

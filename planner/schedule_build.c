@@ -143,9 +143,27 @@ void op_param(
     struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last)
 {
     int64_t offset, elems;
+    int32_t full = model_is_quantised(&b->s->model, unit) ? b->dense : full_param(b, unit);
     span(b, unit, first, last, &offset, &elems);
-    op_arg_part(
-        op, ACCESS_READ, full_param(b, unit), offset * b->param_bytes, elems * b->param_bytes);
+    op_arg_part(op, ACCESS_READ, full, offset * b->param_bytes, elems * b->param_bytes);
+}
+
+/* Gathered adapters follow the frozen parameters they were gathered with. */
+void op_adapter(struct builder *b, struct op *op, int unit, int64_t offset, int64_t elems)
+{
+    int32_t full = shards_parameters(b) ? b->gathered[unit] : b->s->state[unit].adapter;
+    int64_t at = shards_parameters(b) ? b->frozen[unit].bytes : 0;
+    op_arg_part(op, ACCESS_READ, full, at + offset * b->param_bytes, elems * b->param_bytes);
+}
+
+void op_adapter_grad(struct builder *b, struct op *op, int unit, int64_t offset, int64_t elems)
+{
+    bool is_later_micro = b->kind == SECTION_MIDDLE || b->kind == SECTION_LAST;
+    bool has_something = !shards_gradients(b) && is_later_micro;
+    if (has_something)
+        op->flags |= OP_ACCUMULATE;
+    op_arg_part(op, has_something ? ACCESS_BOTH : ACCESS_WRITE, b->unit_grad[unit],
+        offset * written_grad_bytes(b), elems * written_grad_bytes(b));
 }
 
 void op_grad(
@@ -193,15 +211,17 @@ static void emit_gather(struct builder *b, int unit)
 {
     const struct unit_layout *u = &b->s->unit[unit];
     int64_t copies = b->profile->gathered_copies;
-    int32_t full =
-        builder_unit_buffer(b, "gathered", PART_GATHERED, unit, u->elems * b->param_bytes * copies);
+    int64_t bytes = b->trained[unit].elems * b->param_bytes + b->frozen[unit].bytes;
+    int32_t full = builder_unit_buffer(b, "gathered", PART_GATHERED, unit, bytes * copies);
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
     op->group = GROUP_SHARD;
     op->dim[0] = u->elems;
     op->dim[1] = u->shard_elems;
     op_arg(b, op, ACCESS_READ, b->s->state[unit].param);
+    if (b->s->state[unit].adapter >= 0)
+        op_arg(b, op, ACCESS_READ, b->s->state[unit].adapter);
     op_arg(b, op, ACCESS_WRITE, full);
-    op->bytes = (double)(u->elems * b->param_bytes);
+    op->bytes = (double)bytes;
     b->gathered[unit] = full;
 }
 
@@ -222,6 +242,8 @@ static void gather_for(struct builder *b, const struct visit *visits, int at)
 static void begin_unit_grad(struct builder *b, int unit)
 {
     struct schedule *s = b->s;
+    if (b->trained[unit].elems == 0)
+        return;
     if (!shards_gradients(b)) {
         b->unit_grad[unit] = s->state[unit].grad;
         return;
@@ -229,7 +251,7 @@ static void begin_unit_grad(struct builder *b, int unit)
     if (b->unit_grad[unit] >= 0)
         return;
     b->unit_grad[unit] = builder_unit_buffer(
-        b, "unit_grad", PART_UNIT_GRADIENTS, unit, s->unit[unit].elems * written_grad_bytes(b));
+        b, "unit_grad", PART_UNIT_GRADIENTS, unit, b->trained[unit].elems * written_grad_bytes(b));
     struct op *op = builder_op(b, OP_ZERO_GAPS, LANE_COMPUTE, unit);
     op_arg(b, op, ACCESS_WRITE, b->unit_grad[unit]);
 }
@@ -247,7 +269,7 @@ static void emit_all_reduce(struct builder *b, int unit, enum op_group group, in
 
 static void emit_reduce_scatter(struct builder *b, int unit)
 {
-    const struct unit_layout *u = &b->s->unit[unit];
+    const struct trained_unit *u = &b->trained[unit];
     int32_t grad = b->s->state[unit].grad;
     bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
     struct op *op = builder_op(b, OP_REDUCE_SCATTER, LANE_REDUCE, unit);
@@ -271,6 +293,8 @@ static void reduce_unit(struct builder *b, int unit)
 {
     const struct strategy *st = &b->s->strategy;
     bool is_final = b->kind == SECTION_LAST || b->kind == SECTION_ONLY;
+    if (b->trained[unit].elems == 0)
+        return;
     if (shards_gradients(b))
         emit_reduce_scatter(b, unit);
     else if (is_final && st->kind == STRATEGY_ZERO1)
@@ -298,6 +322,7 @@ static int make_visits(const struct builder *b, struct visit *v)
 static void emit_visit(struct builder *b, const struct visit *v)
 {
     int head = b->s->n_units - 1;
+    emit_dequantise(b, v->unit);
     if (v->is_backward)
         begin_unit_grad(b, v->unit);
     if (v->unit == head) {
@@ -376,8 +401,15 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
 
 static int64_t own_elems(const struct builder *b, int unit)
 {
-    const struct unit_layout *u = &b->s->unit[unit];
+    const struct trained_unit *u = &b->trained[unit];
     return shards_optimizer(b) ? u->shard_elems : u->elems;
+}
+
+/* The parameters that are trained. */
+static int32_t trained_param(const struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    return trains_all(b) ? st->param : st->adapter;
 }
 
 /* The own part of a persistent buffer that may hold the whole unit. */
@@ -392,7 +424,7 @@ static void arg_own_part(struct builder *b, struct op *op, enum access access, i
 
 static void emit_grad_norm(struct builder *b, int unit)
 {
-    const struct unit_layout *u = &b->s->unit[unit];
+    const struct trained_unit *u = &b->trained[unit];
     struct op *op = builder_op(b, OP_GRAD_NORM, LANE_COMPUTE, unit);
     op->dim[0] = u->shard_elems;
     /* replicated gradients are split as sharded ones are, so that the sum has the same order */
@@ -414,12 +446,14 @@ static void emit_adamw_device(struct builder *b, int unit)
     if (st->master >= 0)
         op_arg(b, op, ACCESS_BOTH, st->master);
     else
-        arg_own_part(b, op, ACCESS_BOTH, st->param, shards_parameters(b), n * b->shard_bytes);
+        arg_own_part(
+            b, op, ACCESS_BOTH, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
     op_arg(b, op, ACCESS_BOTH, st->m);
     op_arg(b, op, ACCESS_BOTH, st->v);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     if (st->master >= 0)
-        arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->shard_bytes);
+        arg_own_part(
+            b, op, ACCESS_WRITE, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
     op->flops = 12.0 * (double)n;
 }
 
@@ -468,19 +502,31 @@ static void emit_adamw_host(struct builder *b, int unit, int32_t grad)
     op->flops = 12.0 * (double)n;
     op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
     op_arg(b, op, ACCESS_READ, up);
-    arg_own_part(b, op, ACCESS_WRITE, st->param, shards_parameters(b), n * b->shard_bytes);
+    arg_own_part(
+        b, op, ACCESS_WRITE, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
 }
 
 static void emit_param_gather(struct builder *b, int unit)
 {
-    const struct unit_layout *u = &b->s->unit[unit];
+    const struct trained_unit *u = &b->trained[unit];
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
     op->group = GROUP_SHARD;
     op->flags |= OP_IN_PLACE;
     op->dim[0] = u->elems;
     op->dim[1] = u->shard_elems;
-    op_arg(b, op, ACCESS_BOTH, b->s->state[unit].param);
+    op_arg(b, op, ACCESS_BOTH, trained_param(b, unit));
     op->bytes = (double)(u->elems * b->param_bytes);
+}
+
+/* Embedding and head have nothing to update where adapters of blocks are trained. */
+static void find_trained(const struct builder *b, int *first, int *end)
+{
+    *first = 0;
+    *end = b->s->n_units;
+    while (*first < *end && b->trained[*first].elems == 0)
+        ++*first;
+    while (*end > *first && b->trained[*end - 1].elems == 0)
+        --*end;
 }
 
 static void emit_boundary(struct builder *b)
@@ -488,15 +534,17 @@ static void emit_boundary(struct builder *b)
     struct schedule *s = b->s;
     bool is_on_host = s->strategy.offload == OFFLOAD_OPTIMIZER;
     bool gathers = shards_optimizer(b) && !shards_parameters(b);
+    int first, end;
+    find_trained(b, &first, &end);
     begin_section(b, SECTION_BOUNDARY, 1);
-    for (int u = 0; u < s->n_units; u++)
+    for (int u = first; u < end; u++)
         emit_grad_norm(b, u);
     emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
     emit_scalars(b, GROUP_SHARD, SCALAR_SQUARES, 1);
-    int32_t down = is_on_host ? emit_grad_down(b, 0) : -1;
-    for (int u = 0; u < s->n_units; u++) {
+    int32_t down = is_on_host ? emit_grad_down(b, first) : -1;
+    for (int u = first; u < end; u++) {
         if (is_on_host) {
-            int32_t next = u + 1 < s->n_units ? emit_grad_down(b, u + 1) : -1;
+            int32_t next = u + 1 < end ? emit_grad_down(b, u + 1) : -1;
             emit_adamw_host(b, u, down);
             down = next;
         } else {
@@ -531,11 +579,20 @@ static void make_state(struct builder *b)
                           s->strategy.master_bytes > 0) ||
                       s->strategy.offload == OFFLOAD_OPTIMIZER;
     for (int u = 0; u < s->n_units; u++) {
-        const struct unit_layout *l = &s->unit[u];
+        const struct trained_unit *l = &b->trained[u];
         struct unit_buffers *st = &s->state[u];
         int64_t own = own_elems(b, u);
-        st->param = state_buffer(b, "param", PART_PARAMETERS, u,
-            (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes);
+        int64_t bytes = (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes;
+        *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1};
+        if (trains_all(b)) {
+            st->param = state_buffer(b, "param", PART_PARAMETERS, u, bytes);
+        } else {
+            st->param = state_buffer(b, "frozen", PART_PARAMETERS, u,
+                shards_parameters(b) ? b->frozen[u].shard_bytes : b->frozen[u].bytes);
+            if (l->elems == 0)
+                continue;
+            st->adapter = state_buffer(b, "adapter", PART_PARAMETERS, u, bytes);
+        }
         st->grad = state_buffer(b, "grad", PART_GRADIENTS, u,
             (shards_gradients(b) ? l->shard_elems : l->elems) * b->grad_bytes);
         st->master =
@@ -617,8 +674,6 @@ enum rc schedule_build(
     size_t units = (size_t)s->n_units;
     s->unit = base_calloc(units, sizeof(*s->unit));
     s->state = base_calloc(units, sizeof(*s->state));
-    for (int u = 0; u < s->n_units; u++)
-        model_unit_layout(&s->model, u, s->shards, &s->unit[u]);
     struct builder b = {.s = s,
         .section = -1,
         .tokens = s->strategy.seq * st->micro_batch,
@@ -634,6 +689,13 @@ enum rc schedule_build(
     b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));
     b.written = base_calloc(units, sizeof(*b.written));
     b.acts = base_calloc(units, sizeof(*b.acts));
+    b.trained = base_calloc(units, sizeof(*b.trained));
+    b.frozen = base_calloc(units, sizeof(*b.frozen));
+    for (int u = 0; u < s->n_units; u++) {
+        model_unit_layout(&s->model, u, s->shards, &s->unit[u]);
+        b.trained[u] = model_trained_unit(&s->model, u, &s->unit[u], s->shards);
+        b.frozen[u] = model_frozen_unit(&s->model, u, &s->unit[u], b.act_bytes);
+    }
     make_state(&b);
     build_sections(&b);
     finish(&b);
@@ -641,6 +703,8 @@ enum rc schedule_build(
     free(b.unit_grad);
     free(b.written);
     free(b.acts);
+    free(b.trained);
+    free(b.frozen);
     *out = s;
     return RC_OK;
 }

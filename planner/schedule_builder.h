@@ -3,6 +3,7 @@
 #ifndef PLANNER_SCHEDULE_BUILDER_H
 #define PLANNER_SCHEDULE_BUILDER_H
 
+#include "planner/adapter.h"
 #include "planner/schedule.h"
 
 /* What backward needs of a block; buffer ids, -1 when not kept. Shapes: T tokens, d width. */
@@ -15,6 +16,7 @@ struct block_acts {
     int32_t half;          /* SELECTIVE_MATMULS: the half of up that is kept */
     int32_t xn2, st2;      /* second norm */
     int32_t up, act;       /* (T,2f) or (T,f) before, (T,f) after the activation function */
+    int32_t low;           /* (T,rank) of each adapted matrix: its input times A */
 };
 
 struct builder {
@@ -33,8 +35,12 @@ struct builder {
     int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */
     uint32_t *written;       /* per unit: roles whose gradient was written in this micro step */
     struct block_acts *acts; /* per unit: kept for backward */
-    int32_t x;               /* output of the last unit visited */
-    int32_t dx;              /* gradient of the residual stream */
+    struct trained_unit *trained; /* per unit */
+    struct frozen_unit *frozen;   /* per unit */
+    int32_t dense; /* frozen matrices of the block being visited, as products read them; -1 */
+    int32_t low;   /* block_acts.low of the block being visited; -1 */
+    int32_t x;     /* output of the last unit visited */
+    int32_t dx;    /* gradient of the residual stream */
 };
 
 /* --- containers --- */
@@ -58,6 +64,32 @@ void op_param(
 void op_grad(
     struct builder *b, struct op *op, int unit, enum tensor_role first, enum tensor_role last);
 bool unit_has(const struct builder *b, int unit, enum tensor_role role);
+
+/* --- adapters beside a frozen model --- */
+
+bool trains_all(const struct builder *b);
+/* Is one of the matrices adapted? */
+bool adapts_any(const struct builder *b, int unit, enum tensor_role first, enum tensor_role last);
+/* What backward reads the input of these matrices for, if for anything: their gradients, or those
+ * of their adapters. */
+bool needs_input(const struct builder *b, int unit, enum tensor_role first, enum tensor_role last);
+/* Frozen matrices of the unit as products read them, where they are kept in fewer bits. */
+void emit_dequantise(struct builder *b, int unit);
+/* (T, rank of each adapted matrix), -1 without any. */
+int32_t builder_low(struct builder *b, int unit);
+/* y(T,n) += x A^T B^T for the adapted ones of these matrices. */
+void emit_adapters(struct builder *b, int unit, enum tensor_role first, enum tensor_role last,
+    int32_t x, int32_t y);
+/* x A^T alone, written again for backward. */
+void emit_adapter_low(struct builder *b, int unit, enum tensor_role role, int32_t x);
+/* Gradients of A and B from dy and x, and dx += dy B A. */
+void emit_adapters_bwd(struct builder *b, int unit, enum tensor_role first, enum tensor_role last,
+    int32_t dy, int32_t x, int32_t dx);
+/* Append a unit's trained adapters, as they are held, or their gradient. */
+void op_adapter(struct builder *b, struct op *op, int unit, int64_t offset, int64_t elems);
+void op_adapter_grad(struct builder *b, struct op *op, int unit, int64_t offset, int64_t elems);
+struct op *emit_matmul(
+    struct builder *b, int unit, enum matmul_form form, int64_t m, int64_t n, int64_t k);
 
 /* --- products --- */
 

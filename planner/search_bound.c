@@ -12,7 +12,7 @@ struct work_class {
     enum precision precision;
     enum recompute recompute;
     int loss_chunks;
-    int64_t micro_batch;
+    int64_t micro_batch, doc_tokens;
 };
 
 /* Seconds of collectives depend on these alone. */
@@ -45,7 +45,7 @@ struct work_item {
 struct works {
     const struct model *model;
     int64_t seq;
-    double params, checkpoint_bytes;
+    double trained, checkpoint_bytes;
     struct prices prices;
     struct work_item *items;
     size_t n, cap;
@@ -56,7 +56,8 @@ struct traffic_kind {
     struct traffic_class key;
     struct unit_kind {
         double elems, shard_elems, times;
-    } units[3]; /* embedding, blocks, head */
+        double frozen_bytes; /* gathered beside them */
+    } units[3];              /* embedding, blocks, head */
     struct unit_elems elems;
 };
 
@@ -76,7 +77,8 @@ struct bounds {
 static bool same_work(const struct work_class *a, const struct work_class *b)
 {
     return a->precision == b->precision && a->recompute == b->recompute &&
-           a->loss_chunks == b->loss_chunks && a->micro_batch == b->micro_batch;
+           a->loss_chunks == b->loss_chunks && a->micro_batch == b->micro_batch &&
+           a->doc_tokens == b->doc_tokens;
 }
 
 static bool same_traffic(const struct traffic_class *a, const struct traffic_class *b)
@@ -132,6 +134,7 @@ static enum rc build_work(struct works *w, struct work_item *out, struct err *e)
     s.recompute = out->key.recompute;
     s.loss_chunks = out->key.loss_chunks;
     s.micro_batch = out->key.micro_batch;
+    s.doc_tokens = out->key.doc_tokens;
     s.seq = w->seq;
     struct model one = *w->model, two = *w->model;
     one.layers = 1;
@@ -163,7 +166,7 @@ struct works *works_new(const struct model *m, int64_t seq)
     struct works *w = base_calloc(1, sizeof *w);
     w->model = m;
     w->seq = seq;
-    w->params = (double)model_params(m);
+    w->trained = (double)model_trained_params(m);
     w->checkpoint_bytes = estimate_checkpoint_bytes(m);
     return w;
 }
@@ -181,7 +184,8 @@ void works_free(struct works *w)
 
 static enum rc find_work(struct works *w, const struct strategy *s, uint32_t *out, struct err *e)
 {
-    struct work_class key = {s->precision, s->recompute, s->loss_chunks, s->micro_batch};
+    struct work_class key = {
+        s->precision, s->recompute, s->loss_chunks, s->micro_batch, s->doc_tokens};
     for (size_t i = 0; i < w->n; i++) {
         if (same_work(&w->items[i].key, &key)) {
             *out = (uint32_t)i;
@@ -195,14 +199,17 @@ static enum rc find_work(struct works *w, const struct strategy *s, uint32_t *ou
     return build_work(w, item, e);
 }
 
-static void unit_kinds(const struct model *m, int64_t shards, struct unit_kind out[3])
+static void unit_kinds(
+    const struct model *m, int64_t shards, enum precision p, struct unit_kind out[3])
 {
     const int units[] = {0, 1, model_units(m) - 1};
     for (int i = 0; i < 3; i++) {
         struct unit_layout u;
         model_unit_layout(m, units[i], shards, &u);
-        out[i] = (struct unit_kind){
-            (double)u.elems, (double)u.shard_elems, i == 1 ? (double)m->layers : 1};
+        struct trained_unit t = model_trained_unit(m, units[i], &u, shards);
+        struct frozen_unit frozen = model_frozen_unit(m, units[i], &u, precision_bytes(p));
+        out[i] = (struct unit_kind){(double)t.elems, (double)t.shard_elems,
+            i == 1 ? (double)m->layers : 1, (double)frozen.bytes};
     }
 }
 
@@ -216,7 +223,7 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
     struct traffic_kind *k = &b->traffics[b->n_traffics];
     *k = (struct traffic_kind){
         .key = key, .elems = space_unit_elems(b->works->model, space_unit_shards(s))};
-    unit_kinds(b->works->model, space_unit_shards(s), k->units);
+    unit_kinds(b->works->model, space_unit_shards(s), s->precision, k->units);
     return (uint32_t)b->n_traffics++;
 }
 
@@ -281,8 +288,13 @@ static struct unit_s price_unit(const struct traffic_class *k, const struct mach
     double own = k->kind == STRATEGY_DDP ? u->elems : u->shard_elems;
     /* gradient read; states read and written; the parameter written */
     double update = k->precision == PRECISION_FP32 ? 4 + 24 : 4 + 24 + element;
+    bool is_gathered = k->kind == STRATEGY_ZERO3 || k->kind == STRATEGY_HSDP;
+    double gathered = u->elems * element + (is_gathered ? u->frozen_bytes : 0);
+    double gather = machine_collective_s(mc, COLLECTIVE_ALL_GATHER, shard, gathered);
+    if (!(u->elems > 0)) /* frozen: gathered for use, never reduced nor updated */
+        return (struct unit_s){.gather = is_gathered ? gather : 0};
     return (struct unit_s){
-        .gather = machine_collective_s(mc, COLLECTIVE_ALL_GATHER, shard, u->elems * element),
+        .gather = gather,
         .reduce = machine_collective_s(mc, COLLECTIVE_REDUCE_SCATTER, shard, u->elems * 4),
         .all_reduce =
             machine_collective_s(mc, COLLECTIVE_ALL_REDUCE, machine_world(s), u->elems * 4),
@@ -351,7 +363,7 @@ static double boundary_s(const struct bounds *b, const struct machine *mc, const
     double gathers = t->boundary_s, exposed = t->boundary_exposed_s;
     if (s->offload == OFFLOAD_NONE)
         return t->norm_s + section_s(mc, t->update_s, gathers, exposed);
-    double own = b->works->params / (double)strategy_optimizer_shards(s);
+    double own = b->works->trained / (double)strategy_optimizer_shards(s);
     return t->norm_s + fmax(gathers, machine_host_adam_s(mc, own) + exposed);
 }
 

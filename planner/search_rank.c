@@ -467,7 +467,7 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
         drop_from_pareto(f->out, x);
         return RC_OK;
     }
-    p->is_launchable = is_launchable(p->strategy.engine, m, p->hw.is_gpu, p->not_launchable);
+    p->is_launchable = is_launchable(&p->strategy, m, p->hw.is_gpu, p->not_launchable);
     search_describe_limits(&p->estimate, &p->strategy, p->limits);
     f->out->n_plans++;
     return RC_OK;

@@ -55,6 +55,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
     for (int fp32 = 0; fp32 < 2; fp32++) {
         struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
         s.seq = k->job->seq;
+        s.doc_tokens = k->job->doc_tokens;
         s.precision = fp32 ? PRECISION_FP32 : PRECISION_BF16;
         s.shard_degree = degree;
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
@@ -110,14 +111,20 @@ int64_t space_unit_shards(const struct strategy *s)
 
 struct unit_elems space_unit_elems(const struct model *m, int64_t shards)
 {
-    struct unit_elems out = {0, 0};
+    struct unit_elems out = {0};
     const int kinds[] = {0, 1, model_units(m) - 1};
     for (size_t i = 0; i < BASE_COUNT(kinds); i++) {
         struct unit_layout u;
         model_unit_layout(m, kinds[i], shards, &u);
+        struct trained_unit trained = model_trained_unit(m, kinds[i], &u, shards);
         int64_t times = i == 1 ? m->layers : 1;
-        out.full += times * u.elems;
-        out.own += times * u.shard_elems;
+        out.full += times * trained.elems;
+        out.own += times * trained.shard_elems;
+        for (int k = 0; k < 2; k++) {
+            struct frozen_unit frozen = model_frozen_unit(m, kinds[i], &u, 2 * (k + 1));
+            out.frozen[k].bytes += times * frozen.bytes;
+            out.frozen[k].shard_bytes += times * frozen.shard_bytes;
+        }
     }
     return out;
 }
@@ -126,7 +133,10 @@ int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
 {
     int64_t element = precision_bytes(s->precision);
     bool has_master = s->precision != PRECISION_FP32;
-    int64_t bytes = element * (strategy_parameter_shards(s) > 1 ? x->own : x->full);
+    const struct frozen_unit *frozen = &x->frozen[element / 2 - 1];
+    bool is_split = strategy_parameter_shards(s) > 1;
+    int64_t bytes = element * (is_split ? x->own : x->full);
+    bytes += is_split ? frozen->shard_bytes : frozen->bytes;
     bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
     if (s->offload == OFFLOAD_NONE)
         bytes += (has_master ? 12 : 8) * (strategy_optimizer_shards(s) > 1 ? x->own : x->full);

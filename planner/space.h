@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 
+#include "planner/adapter.h"
 #include "planner/job.h"
 #include "planner/strategy.h"
 
@@ -22,9 +23,11 @@ struct space {
 void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape);
 void space_release(struct space *s);
 
-/* Elements of all units on so many shards, whole and of one rank. */
+/* Trained elements of all units on so many shards, whole and of one rank; and frozen parameters by
+ * the bytes of an activation, 2 and 4. */
 struct unit_elems {
     int64_t full, own;
+    struct frozen_unit frozen[2];
 };
 struct unit_elems space_unit_elems(const struct model *m, int64_t shards);
 /* Bytes of parameters, gradients and optimizer states of a rank on the device: a lower bound of its

@@ -1,5 +1,7 @@
 #include "planner/strategy.h"
 
+#include <math.h>
+
 #include "base/alloc.h"
 #include "base/json.h"
 #include "planner/model.h"
@@ -176,6 +178,8 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
         rc = check_bundled(s, e);
     if (!rc)
         rc = check_degree(s, e);
+    if (!rc && s->doc_tokens < 0)
+        rc = err_set(e, RC_INVALID, "documents of %lld tokens", (long long)s->doc_tokens);
     if (!rc && s->seq > INT32_MAX / s->micro_batch)
         rc = err_set(e, RC_LIMIT, "a micro step of %lld sequences of %lld tokens is too large",
             (long long)s->micro_batch, (long long)s->seq);
@@ -232,6 +236,8 @@ struct json *strategy_to_json(const struct strategy *s)
     json_add_int(v, "prefetch", s->prefetch);
     json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
     json_add_int(v, "loss_chunks", s->loss_chunks);
+    if (s->doc_tokens > 0)
+        json_add_int(v, "doc_tokens", s->doc_tokens);
     if (!profile_of(s->engine)->is_bundled)
         add_engine(v, s);
     return v;
@@ -280,6 +286,10 @@ enum rc strategy_from_json(struct strategy *out, const struct json *v, struct er
         return err_in(e, "strategy");
     if (!json_is_bool(json_get(v, "reshard_after_forward")))
         return err_set(e, RC_INVALID, "strategy: 'reshard_after_forward' must be true or false");
+    if (json_get(v, "doc_tokens"))
+        rc = json_need_int(v, "doc_tokens", 1, STRATEGY_MAX_DOCUMENT, &s.doc_tokens, e);
+    if (rc)
+        return err_in(e, "strategy");
     s.reshard_after_forward = json_bool(v, "reshard_after_forward", true);
     s.prefetch = (int)prefetch;
     s.loss_chunks = (int)loss_chunks;
@@ -304,6 +314,20 @@ bool strategy_is_data_parallel(const struct strategy *s)
 int64_t strategy_tokens_per_step(const struct strategy *s)
 {
     return strategy_data_ranks(s) * s->micro_batch * s->grad_accum * s->seq;
+}
+
+double strategy_mean_document(const struct strategy *s)
+{
+    double n = (double)s->seq, mean = (double)s->doc_tokens;
+    if (s->doc_tokens == 0)
+        return n;
+    /* of documents far longer than a sequence, the first terms of the sum below: its own would
+     * cancel out */
+    if (mean > 1e3 * n)
+        return n * (1 - (n - 1 / n) / (3 * mean));
+    /* the sum of q^|i-j| over all pairs, q = 1 - 1/mean */
+    double apart = -expm1(n * log1p(-1 / mean));
+    return 2 * mean - 1 - 2 * mean * (mean - 1) * apart / n;
 }
 
 int64_t strategy_optimizer_shards(const struct strategy *s)

@@ -22,6 +22,7 @@ enum strategy_kind {
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
 enum { STRATEGY_MAX_ACCUM = 1 << 24 }; /* micro steps of a step */
+enum { STRATEGY_MAX_DOCUMENT = INT32_MAX };
 enum precision {
     PRECISION_FP32,
     PRECISION_BF16, /* with fp32 master and fp32 gradients */
@@ -65,6 +66,8 @@ struct strategy {
     int64_t ranks_per_node;
     int64_t shard_degree; /* ranks a unit is split over: ranks, or fewer for hsdp; 1 for ddp */
     int64_t seq;          /* tokens of one sequence */
+    int64_t doc_tokens;   /* packed documents of so many tokens on average, which do not attend to
+                             each other; 0: a sequence is one text. For prediction only */
     int64_t micro_batch;  /* sequences per rank and micro step */
     int64_t grad_accum;   /* micro steps per optimizer step */
     int prefetch;         /* units gathered ahead, 1 or more */
@@ -97,6 +100,12 @@ struct json *strategy_to_json(const struct strategy *s);
 enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e);
 
 int64_t strategy_tokens_per_step(const struct strategy *s);
+/* Tokens that a token shares a document with, on average: the square of a document's tokens, summed
+ * over a sequence and divided by it; the sequence itself without packing. Lengths are spread
+ * geometrically (a text ends after a token as likely as after any other), and documents are cut at
+ * the end of a sequence: two tokens d apart share a document with probability (1 - 1/doc_tokens)^d.
+ * Checked against random documents in tests/unit/planner/documents.c. */
+double strategy_mean_document(const struct strategy *s);
 /* Ranks that hold different data: all of them divided by tensor, pipeline and context. */
 int64_t strategy_data_ranks(const struct strategy *s);
 bool strategy_is_data_parallel(const struct strategy *s);

@@ -377,3 +377,16 @@ struct json *validate_to_json(
     }
     return o;
 }
+
+struct json *validate_adapted_json(const struct validated *v, const struct evidence *adapted)
+{
+    size_t n = adapted->n_rows;
+    struct json *o = json_obj(), *rows = json_arr();
+    json_add(o, "throughput", score_json(score_rows(v, n, MEASURED_THROUGHPUT, false, NULL, NULL)));
+    json_add(o, "memory", score_json(score_rows(v, n, MEASURED_MEMORY, false, NULL, NULL)));
+    for (size_t i = 0; i < n; i++)
+        json_push(rows, row_json(&v[i]));
+    json_add(o, "rows", rows);
+    json_add_int(o, "rows_of_adapters", (int64_t)adapted->n_full_and_ok);
+    return o;
+}

@@ -54,6 +54,9 @@ enum rc validate_rows(struct validated *out, const struct evidence *evidence,
  * by a hash of their name. */
 enum rc validate_folds(struct validated *out, const struct evidence *evidence,
     const struct rates *base, int n, struct err *e);
+/* The rows of adapters (evidence_read_adapted), scored apart: a member of validate/1. Caller frees.
+ */
+struct json *validate_adapted_json(const struct validated *v, const struct evidence *adapted);
 /* validate/1. with_rows adds one entry per row. Caller frees. */
 struct json *validate_to_json(
     const struct validated *v, const struct evidence *evidence, bool with_rows);

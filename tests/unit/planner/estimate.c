@@ -234,7 +234,7 @@ static void counts_model_flops_as_llm_foundry_does(void **state)
     (void)state;
     struct model m = model("llama-2-7b");
     double want = 6 * 6738415616.0 + 12.0 * 32 * 4096 * 2048;
-    assert_near(estimate_model_flops(&m, 2048), want, 1e-12);
+    assert_near(estimate_model_flops(&m, &(struct strategy){.seq = 2048}), want, 1e-12);
 }
 
 static struct machine a100(int64_t nodes, double fabric_bytes_per_s)

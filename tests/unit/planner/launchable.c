@@ -10,17 +10,19 @@
 #include <cmocka.h>
 
 #include "planner/model.h"
+#include "planner/strategy.h"
 
 /* engine/device.h names one device, device_cpu. */
 static void a_plan_on_gpus_is_not_launchable_with_the_reason(void **state)
 {
     (void)state;
     struct model m;
+    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
     char why[LAUNCHABLE_TEXT];
     assert_int_equal(model_find(&m, "gpt2", NULL), RC_OK);
-    assert_true(is_launchable(ENGINE_BERTH, &m, false, why));
+    assert_true(is_launchable(&s, &m, false, why));
     assert_string_equal(why, "");
-    assert_false(is_launchable(ENGINE_BERTH, &m, true, why));
+    assert_false(is_launchable(&s, &m, true, why));
     assert_non_null(strstr(why, "CPU nodes only"));
 }
 
@@ -28,12 +30,13 @@ static void heads_too_large_for_the_kernels_are_refused(void **state)
 {
     (void)state;
     struct model m;
+    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
     char why[LAUNCHABLE_TEXT];
     assert_int_equal(model_find(&m, "gpt2", NULL), RC_OK);
     m.head_dim = 256;
-    assert_true(is_launchable(ENGINE_BERTH, &m, false, why));
+    assert_true(is_launchable(&s, &m, false, why));
     m.head_dim = 257;
-    assert_false(is_launchable(ENGINE_BERTH, &m, false, why));
+    assert_false(is_launchable(&s, &m, false, why));
     assert_non_null(strstr(why, "257"));
 }
 

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
+#include "planner/adapter.h"
 #include "planner/hardware.h"
 #include "planner/limits.h"
 #include "planner/plan_json.h"
@@ -244,6 +245,15 @@ static bool has_offer_of(const struct offers *l, const char *gpu)
     return false;
 }
 
+/* Adapters, of one kind or another, and packed documents. */
+static void tune(struct job *j, uint32_t i)
+{
+    static const struct adapter adapters[] = {{8, ADAPT_ATTENTION, 16}, {16, ADAPT_ALL, 4},
+        {1, ADAPT_DOWN, 8}, {32, ADAPT_Q | ADAPT_UP, 16}};
+    j->model.adapter = adapters[i % 4];
+    j->doc_tokens = i % 3 * 100;
+}
+
 static void equals_trying_everything_on_200_random_small_jobs(void **state)
 {
     (void)state;
@@ -251,6 +261,8 @@ static void equals_trying_everything_on_200_random_small_jobs(void **state)
     for (uint32_t i = 0; i < 200; i++) {
         uint32_t of_seed = seed = 20261130 + i * 7919;
         struct job j = random_job();
+        if (i % 4 == 3)
+            tune(&j, i / 4);
         struct offers *l = random_offers();
         struct search *bounded = run(&j, l, false), *full = run(&j, l, true);
         assert_same(bounded, full, of_seed);
@@ -272,7 +284,10 @@ static void bounds_stay_below_what_is_simulated(void **state)
     (void)state;
     static const char *const gpus[] = {"l4", "a100-80-sxm", "h100-sxm"};
     struct job j = job_of("llama-3.2-1b", 1000000000, 1024, 32);
-    for (int g = 0; g < 3; g++) {
+    for (uint32_t k = 0; k < 9; k++) {
+        uint32_t g = k % 3;
+        if (k >= 3)
+            tune(&j, k);
         struct err e = ERR_INIT;
         struct offer o = offer_of("x", gpus[g], 4, 2, USD_MICRO);
         struct hardware hw;
