@@ -70,23 +70,19 @@ static const struct turn turns[] = {
     {KNOB_FABRIC, SCOPE_CHIP, 0.20},
     {KNOB_FP8, SCOPE_CHIP, 0.10},
     {KNOB_FP4, SCOPE_CHIP, 0.20},
-    {KNOB_LATENCY, SCOPE_CHIP, 0.30},
-    {KNOB_FABRIC_LATENCY, SCOPE_CHIP, 0.30},
     {KNOB_STACK_PRODUCTS, SCOPE_STACK, 0.15},
     {KNOB_STACK_ATTENTION, SCOPE_STACK, 0.25},
     {KNOB_STACK_FABRIC, SCOPE_STACK, 0.25},
     {KNOB_ELEMENTWISE, SCOPE_STACK, 0.20},
     {KNOB_LAUNCH, SCOPE_STACK, 0.80},
-    {KNOB_STEP, SCOPE_STACK, 0.60},
     {KNOB_TENSOR, SCOPE_STACK, 0.30},
     {KNOB_EXPERT, SCOPE_STACK, 0.40},
     {KNOB_MOE, SCOPE_STACK, 0.30},
-    {KNOB_JITTER, SCOPE_STACK, 0.40},
     {KNOB_UNHIDDEN, SCOPE_STACK, 0.50},
     {KNOB_HOST_ADAM, SCOPE_STACK, 0.50},
     {KNOB_INNER, SCOPE_STACK, 0.60},
-    {KNOB_STACK_PRODUCTS, SCOPE_PAIR, 0.08},
-    {KNOB_STACK_ATTENTION, SCOPE_PAIR, 0.15},
+    {KNOB_STACK_PRODUCTS, SCOPE_PAIR, 0.13},
+    {KNOB_STACK_ATTENTION, SCOPE_PAIR, 0.24},
 };
 
 /* Constants that a knob stands for, all multiplied alike. */
@@ -166,9 +162,9 @@ struct run {
     struct machine machine; /* with the former constants */
     int parameter[MAX_OF_ROW];
     int n_parameters;
-    int of_stack, of_pair; /* runs of its stack, and of that on its chip */
-    double weight;         /* in the fit */
-    double share;          /* of its group's one vote */
+    int of_chip, of_stack, of_pair; /* runs of its chip, its stack, and that on its chip */
+    double weight;                  /* in the fit */
+    double share;                   /* of its group's one vote */
 };
 
 struct fit {
@@ -232,12 +228,22 @@ static int parameter_of(struct fit *f, const struct turn *t, const struct eviden
     return f->n_parameters++;
 }
 
-/* A stack or a pair that too few runs show has no constants of its own. */
+static bool is_products(enum knob k)
+{
+    return k == KNOB_PRODUCTS || k == KNOB_STACK_PRODUCTS;
+}
+
+/* How fast products are shows in a single run, and is believed no further than its standard
+ * deviation goes; all else takes several. Software without a name has nothing in common. */
 static bool is_shown(const struct turn *t, const struct run *run)
 {
-    if (t->scope == SCOPE_STACK)
-        return run->of_stack >= LEAST_RUNS;
-    return t->scope != SCOPE_PAIR || run->of_pair >= LEAST_RUNS;
+    int runs = t->scope == SCOPE_CHIP    ? run->of_chip
+               : t->scope == SCOPE_STACK ? run->of_stack
+               : t->scope == SCOPE_PAIR  ? run->of_pair
+                                         : LEAST_RUNS;
+    if (t->scope >= SCOPE_STACK && strcmp(run->row->stack, EVIDENCE_NO_STACK) == 0)
+        return false;
+    return is_products(t->knob) || runs >= LEAST_RUNS;
 }
 
 static void add_parameters(struct fit *f, struct run *run)
@@ -260,8 +266,10 @@ static void count_alike(struct fit *f)
         for (int k = 0; k < f->n_runs; k++) {
             const struct evidence_row *other = f->runs[k].row;
             bool is_stack = strcmp(other->stack, run->row->stack) == 0;
+            bool is_chip = strcmp(other->hw.gpu, run->row->hw.gpu) == 0;
+            run->of_chip += is_chip;
             run->of_stack += is_stack;
-            run->of_pair += is_stack && strcmp(other->hw.gpu, run->row->hw.gpu) == 0;
+            run->of_pair += is_stack && is_chip;
             of_group += strcmp(other->group, run->row->group) == 0;
         }
         run->weight = pow(of_group, -0.25) / row_log_sd;
@@ -304,36 +312,38 @@ static void fit_release(struct fit *f)
 
 /* --- least squares --- */
 
-/* Logarithm of predicted over measured with the constants that would be there if nothing narrower
- * than the scope had been measured. */
-static double log_error_as(
-    const struct run *run, const struct fit *f, const double *x, enum scope narrowest)
+/* How far each knob is turned for a run, all scopes together. */
+static void sum_turns(double turned[KNOB_COUNT], const struct run *run, const struct fit *f,
+    const double *x, enum scope narrowest)
 {
-    struct machine m = run->machine;
-    struct prediction p;
+    memset(turned, 0, KNOB_COUNT * sizeof *turned);
     for (int i = 0; i < run->n_parameters; i++) {
         const struct turn *t = f->parameters[run->parameter[i]].turn;
         if (t->scope <= narrowest)
-            turn_knob(&m, t->knob, exp(x[run->parameter[i]]));
+            turned[t->knob] += x[run->parameter[i]];
     }
+}
+
+/* Logarithm of predicted over measured. */
+static double log_error_turned(const struct run *run, const double turned[KNOB_COUNT])
+{
+    struct machine m = run->machine;
+    struct prediction p;
+    for (int k = 0; k < KNOB_COUNT; k++)
+        if (turned[k] != 0)
+            turn_knob(&m, (enum knob)k, exp(turned[k]));
     case_predict(&p, run->c, &m);
     double r = log(p.tokens_per_s / run->row->tokens_per_s);
     return isfinite(r) ? r : 3;
 }
 
-/* Logarithm of predicted over measured; parameter `also` is moved by step beside. */
-static double log_error(
-    const struct run *run, const struct fit *f, const double *x, int also, double step)
+/* With the constants that would be there if nothing narrower than the scope had been measured. */
+static double log_error_as(
+    const struct run *run, const struct fit *f, const double *x, enum scope narrowest)
 {
-    struct machine m = run->machine;
-    struct prediction p;
-    for (int i = 0; i < run->n_parameters; i++) {
-        int k = run->parameter[i];
-        turn_knob(&m, f->parameters[k].turn->knob, exp(x[k] + (k == also ? step : 0)));
-    }
-    case_predict(&p, run->c, &m);
-    double r = log(p.tokens_per_s / run->row->tokens_per_s);
-    return isfinite(r) ? r : 3;
+    double turned[KNOB_COUNT];
+    sum_turns(turned, run, f, x, narrowest);
+    return log_error_turned(run, turned);
 }
 
 /* Grows as the root of large errors: one wild row does not bend the rest. */
@@ -349,25 +359,43 @@ static double soften(double r, double *slope)
     return copysign(soft, r);
 }
 
+/* Derivatives of a run's residual by its parameters: those of one knob in all scopes are equal. */
+static void differentiate(double *fjac, int ldfjac, const struct fit *f, int i, const double *x)
+{
+    const double step = 1e-4;
+    const struct run *run = &f->runs[i];
+    double turned[KNOB_COUNT], by_knob[KNOB_COUNT], slope;
+    bool is_known[KNOB_COUNT] = {false};
+    sum_turns(turned, run, f, x, SCOPE_PAIR);
+    double r = log_error_turned(run, turned);
+    soften(r, &slope);
+    for (int k = 0; k < run->n_parameters; k++) {
+        enum knob knob = f->parameters[run->parameter[k]].turn->knob;
+        if (!is_known[knob]) {
+            double before = turned[knob];
+            turned[knob] += step;
+            by_knob[knob] = (log_error_turned(run, turned) - r) / step;
+            turned[knob] = before;
+            is_known[knob] = true;
+        }
+        fjac[i + run->parameter[k] * ldfjac] = run->weight * slope * by_knob[knob];
+    }
+}
+
 /* m residuals: one per run, then one per parameter. */
 static int residuals(
     void *arg, int m, int n, const double *x, double *fvec, double *fjac, int ldfjac, int iflag)
 {
     const struct fit *f = arg;
-    const double step = 1e-4;
+    double slope;
     if (iflag == 2)
         memset(fjac, 0, sizeof *fjac * (size_t)ldfjac * (size_t)n);
     for (int i = 0; i < f->n_runs; i++) {
-        const struct run *run = &f->runs[i];
-        double slope, r = log_error(run, f, x, -1, 0);
-        double soft = soften(r, &slope);
         if (iflag == 1)
-            fvec[i] = run->weight * soft;
-        for (int k = 0; iflag == 2 && k < run->n_parameters; k++) {
-            int j = run->parameter[k];
-            double moved = log_error(run, f, x, j, step);
-            fjac[i + j * ldfjac] = run->weight * slope * (moved - r) / step;
-        }
+            fvec[i] =
+                f->runs[i].weight * soften(log_error_as(&f->runs[i], f, x, SCOPE_PAIR), &slope);
+        else
+            differentiate(fjac, ldfjac, f, i, x);
     }
     for (int j = 0; j < n; j++) {
         double sd = f->parameters[j].turn->log_sd;
@@ -380,20 +408,47 @@ static int residuals(
     return 0;
 }
 
-static void solve(const struct fit *f, double *x)
+static void solve(const struct fit *f, double *x, int evaluations)
 {
     int n = f->n_parameters, m = f->n_runs + n, nfev, njev;
     size_t un = (size_t)n, um = (size_t)m;
     double *fvec = base_calloc(um, sizeof *fvec), *fjac = base_calloc(um * un, sizeof *fjac);
     double *diag = base_calloc(un, sizeof *diag), *work = base_calloc(4 * un + um, sizeof *work);
     int *ipvt = base_calloc(un, sizeof *ipvt);
-    lmder(residuals, (void *)(uintptr_t)f, m, n, x, fvec, fjac, m, 1e-5, 1e-4, 0, 25, diag, 1, 10,
-        0, &nfev, &njev, ipvt, work, work + un, work + 2 * un, work + 3 * un, work + 4 * un);
+    lmder(residuals, (void *)(uintptr_t)f, m, n, x, fvec, fjac, m, 1e-5, 1e-4, 0, evaluations, diag,
+        1, 10, 0, &nfev, &njev, ipvt, work, work + un, work + 2 * un, work + 3 * un, work + 4 * un);
     free(fvec);
     free(fjac);
     free(diag);
     free(work);
     free(ipvt);
+}
+
+/* A constant that the runs move by less than 1 % from its former value is none: the fit is made
+ * again without it. That of products says that there were runs, and stays. */
+static void drop_idle(struct fit *f, double *x)
+{
+    const double hardly = 0.01;
+    int *place = base_alloc(((size_t)f->n_parameters + 1) * sizeof *place), n = 0;
+    for (int j = 0; j < f->n_parameters; j++) {
+        const struct turn *t = f->parameters[j].turn;
+        bool is_kept = is_products(t->knob) || fabs(x[j]) > hardly;
+        place[j] = is_kept ? n : -1;
+        if (!is_kept)
+            continue;
+        f->parameters[n] = f->parameters[j];
+        x[n++] = x[j];
+    }
+    f->n_parameters = n;
+    for (int i = 0; i < f->n_runs; i++) {
+        struct run *run = &f->runs[i];
+        int kept = 0;
+        for (int k = 0; k < run->n_parameters; k++)
+            if (place[run->parameter[k]] >= 0)
+                run->parameter[kept++] = place[run->parameter[k]];
+        run->n_parameters = kept;
+    }
+    free(place);
 }
 
 /* --- entries --- */
@@ -433,12 +488,13 @@ static struct tally tally_of(
     return t;
 }
 
-/* Spread of predictions around measurements: what the groups show, leaning on what is usual when
- * they are few, and a little wider than in the fit itself. */
+/* Spread of predictions around measurements of a group not seen yet: what the groups show, leaning
+ * on what is usual when they are few, and wider the fewer they are, for the constants follow them.
+ */
 static double spread(struct tally t, double usual, double usual_groups)
 {
-    const double unseen = 1.12;
-    return unseen * sqrt((t.squares + usual_groups * usual * usual) / (t.groups + usual_groups));
+    double n = t.groups + usual_groups;
+    return sqrt((1 + 1 / n) * (t.squares + usual_groups * usual * usual) / n);
 }
 
 /* What is written down; more would be noise. */
@@ -482,13 +538,15 @@ static double log_factor_of(const struct fit *f, const double *x, const struct p
     return sum;
 }
 
-/* Spread of the predictions of a scope; groups that lean on what is usual there when few. */
+/* Spread of the predictions of a scope. Usual is what groups left out of the fit show; where few
+ * runs are behind a scope's constants, what the next wider one shows. */
 static double spread_of(struct tally t, enum scope scope)
 {
     static const struct {
         double usual, groups;
-    } lean[] = {{0.20, 4}, {0.20, 4}, {0.10, 3}, {0.06, 2}};
-    return four_digits(spread(t, lean[scope].usual, lean[scope].groups));
+    } lean[] = {{0.20, 4}, {0.20, 4}, {0.20, 6}, {0.065, 3}};
+    enum scope shown = scope > SCOPE_CHIP && t.rows < BASIS_ROWS ? scope - 1 : scope;
+    return four_digits(spread(t, lean[shown].usual, lean[shown].groups));
 }
 
 /* Products of a stack that nobody measured, over the chip's: such that its predictions are neither
@@ -562,7 +620,9 @@ enum rc calibrate_fit(struct calibrate_result *out, const struct calibrate_input
     if (!rc && f.n_runs == 0)
         rc = err_set(e, RC_INVALID, "no row says how fast it ran: nothing to calibrate with");
     if (!rc) {
-        solve(&f, x);
+        solve(&f, x, 15);
+        drop_idle(&f, x);
+        solve(&f, x, 30);
         struct tally t = tally_of(&f, x, "*", "*", SCOPE_PAIR);
         out->document = document_of(&f, x, in);
         out->rows = t.rows;

@@ -1,12 +1,13 @@
 /* Constants fitted to measured runs: what `berth calibrate` does.
  *
- * A few hundred constants stand behind some thousands of runs: some of all hardware (how much of a
+ * Some hundred constants stand behind some thousands of runs: some of all hardware (how much of a
  * tensor-parallel sum is hidden), some of a chip (its products, attention and network), some of a
  * software stack (its elementwise work and launch overhead), and a small correction of each pair.
- * Each stays near the value it had before unless runs say otherwise: the fit minimises squared
- * logarithms of predicted over measured throughput, softened against outliers, beside squared
- * departures from the former values in units of how far they are believed to lie off. Pure and
- * deterministic. */
+ * Each stays near the value it had before, or that of the wider scope, unless runs say otherwise:
+ * the fit minimises squared logarithms of predicted over measured throughput, softened against
+ * outliers, beside squared departures in units of how far constants are believed to lie off. A
+ * single run turns products alone, all else takes several; what runs hardly move is left out of a
+ * second fit. Pure and deterministic. */
 #ifndef PLANNER_CALIBRATE_H
 #define PLANNER_CALIBRATE_H
 

@@ -307,7 +307,9 @@ static double unit_gradients(const struct rank *r)
 
 static double buckets(const struct rank *r)
 {
-    return r->s->ranks > 1 ? r->p->bucket_bytes : 0;
+    bool is_unpiped = r->s->parallel.pipeline == 1 && !shards_parameters(r->s);
+    double unpiped = is_unpiped ? r->p->unpiped_bytes : 0;
+    return r->s->ranks > 1 ? r->p->bucket_bytes + unpiped : 0;
 }
 
 static double logits(const struct rank *r)

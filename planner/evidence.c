@@ -200,7 +200,7 @@ static const struct {
     {"ColossalAI", "colossalai", ENGINE_DEEPSPEED},
     {"BMTrain", "bmtrain", ENGINE_DEEPSPEED},
     {"DDP", "ddp", ENGINE_DDP},
-    {"", "other", ENGINE_DDP},
+    {"", EVIDENCE_NO_STACK, ENGINE_DDP},
 };
 
 /* Recipes of NVIDIA's containers grow faster from release to release; the notes name it. */
@@ -500,6 +500,17 @@ static void read_parallel(struct reader *r)
     }
 }
 
+/* Sequences that make a micro step of a small model long enough to be worth its launches: some
+ * 50 Tflop, as 7B runs have at 1,024 tokens. Where nothing is said of the batch. */
+static int64_t usual_micro_batch(const struct model *m, int64_t seq)
+{
+    const double enough = 8e12;
+    int64_t micro = 1;
+    while (micro < 64 && (double)micro * (double)seq * (double)model_params(m) < enough)
+        micro *= 2;
+    return micro;
+}
+
 /* Micro batch and accumulation, from whichever of three figures are there. */
 static void read_batch(struct reader *r)
 {
@@ -520,6 +531,8 @@ static void read_batch(struct reader *r)
         accum = own > s->parallel.pipeline ? s->parallel.pipeline : own > 0 ? own : 1;
     if (micro == 0 && accum > 0)
         micro = own > accum ? own / accum : 1;
+    if (micro == 0 && batch == 0 && accum == 0 && s->parallel.pipeline == 1)
+        micro = usual_micro_batch(&o->model, s->seq);
     if (micro == 0)
         micro = s->parallel.pipeline > 1 || own < 1 ? 1 : own <= 8 ? own : 1;
     if (accum == 0)
@@ -661,6 +674,15 @@ static void make_group(struct reader *r)
         cell(r, COL_gpu));
 }
 
+/* A longest sequence says little of what a step holds. */
+static void read_sequence(struct reader *r)
+{
+    int64_t seq = whole(r, COL_seq_len, 0);
+    r->out->strategy.seq = seq;
+    if (seq < 1 || strstr(cell(r, COL_notes), "samples may be shorter"))
+        refuse(r, SKIP_NO_SEQ);
+}
+
 static void read_row(struct reader *r)
 {
     struct evidence_row *o = r->out;
@@ -683,9 +705,7 @@ static void read_row(struct reader *r)
     read_hardware(r);
     read_kind(r);
     read_stack(r);
-    o->strategy.seq = whole(r, COL_seq_len, 0);
-    if (o->strategy.seq < 1)
-        refuse(r, SKIP_NO_SEQ);
+    read_sequence(r);
     read_parallel(r);
     read_batch(r);
     read_precision(r);

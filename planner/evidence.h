@@ -18,6 +18,9 @@ struct csv;
 
 enum { EVIDENCE_ID = 64, EVIDENCE_GROUP = 192 };
 
+/* Stack of software that is not known by name. */
+#define EVIDENCE_NO_STACK "other"
+
 /* Why a row is not predicted. */
 #define SKIP_MAP(X)                                                                                \
     X(SKIP_NOT_FULL, "not-full-training", "LoRA, QLoRA or partly frozen")                          \

@@ -136,6 +136,18 @@ static void do_shard_all(struct strategy *s)
         s->kind = STRATEGY_ZERO3;
 }
 
+/* DeepSpeed's partition_activations, what a block reads is split over the tensor ranks, and its
+ * cpu_checkpointing: it waits on the host. Both are on in its scripts for Megatron. */
+static void do_partition_checkpoints(struct strategy *s)
+{
+    s->memory.has_sequence_parallel = true;
+}
+
+static void do_offload_checkpoints(struct strategy *s)
+{
+    s->memory.offloads_activations = true;
+}
+
 static void do_one_sequence(struct strategy *s)
 {
     s->grad_accum *= s->micro_batch;
@@ -167,6 +179,8 @@ static const struct {
     {UNSTATED_STRATEGY, NULL, do_shard_optimizer},
     {UNSTATED_STRATEGY, NULL, do_shard_all},
     {UNSTATED_BATCH, NULL, do_one_sequence},
+    {0, "megatron-deepspeed", do_partition_checkpoints},
+    {0, "megatron-deepspeed", do_offload_checkpoints},
     {UNSTATED_RECOMPUTE, NULL, do_selective},
     {UNSTATED_RECOMPUTE, NULL, do_full},
     {0, "fsdp2-torchtune", do_free_gradients},
@@ -185,10 +199,21 @@ static bool fits(const struct evidence_row *o)
     return engine_memory(&o->model, &o->strategy).total <= room;
 }
 
+/* "ddp" also stands where a table names no ZeRO stage: where the states alone, unsharded, are more
+ * than the card has, the run sharded them. */
+static void doubt_replication(struct evidence_row *o)
+{
+    struct engine_memory m = engine_memory(&o->model, &o->strategy);
+    double states = m.part[PART_PARAMETERS] + m.part[PART_GRADIENTS] + m.part[PART_OPTIMIZER];
+    if (o->strategy.kind == STRATEGY_DDP && states > (double)o->hw.memory_bytes)
+        o->unstated |= UNSTATED_STRATEGY;
+}
+
 void evidence_assume_fit(struct evidence_row *o)
 {
     if (o->is_oom || profile_of(o->strategy.engine)->is_bundled)
         return;
+    doubt_replication(o);
     for (size_t i = 0; i < BASE_COUNT(remedies) && !fits(o); i++) {
         unsigned needed = remedies[i].unstated;
         bool is_open = needed == 0 || (o->unstated & needed);

@@ -12,7 +12,8 @@
  * Gathered: FSDP2's flat buffer beside the parameters copied out of it, and its fp32 reduce input;
  * DeepSpeed's stage3_max_live_parameters of 1e9. Buckets: DeepSpeed's reduce_bucket_size of 5e8
  * elements of two bytes, twice (one fills while the other is reduced), and
- * stage3_prefetch_bucket_size of 5e7; DDP of torch 25 MB, twice.
+ * stage3_prefetch_bucket_size of 5e7; DDP of torch 25 MB, twice. Pipelines under DeepSpeed reduce
+ * at their end and need half a bucket's worth (bigscience: 1e9 in 60 runs; without one 3e9 in 7).
  * Logits: bf16, an fp32 copy, log-probabilities, their gradient and its copy: 16 bytes in eager
  * PyTorch, 14 compiled (torchtitan's Llama-3-8B over sequence lengths); Megatron's
  * vocabulary-parallel loss keeps bf16 logits, an fp32 copy and the softmax, 10, and 6 with
@@ -119,6 +120,7 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .activation_factor = 1.1,
         .fused_factor = 1.1,
         .bucket_bytes = 1e9,
+        .unpiped_bytes = 2e9,
         .prefetch = 1,
         .live_params = 1e9,
         .step_grad_bytes = 4,

@@ -48,6 +48,7 @@ struct engine_profile {
     double activation_factor;   /* of what a block keeps, over the list in engine_memory.c */
     double fused_factor;        /* where elementwise work is fused */
     double bucket_bytes;        /* reduce and prefetch buffers, whole */
+    double unpiped_bytes;       /* more of them below ZeRO-3, outside pipelines */
     double live_params;         /* gathered at once; 0: units are, one by one */
     int step_grad_bytes;        /* fp32 copies of a rank's gradients, below ZeRO-3 */
     int bf16_accumulator_bytes; /* beside gradients of 16 bits, in a pipeline that computes in bf16

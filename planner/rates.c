@@ -321,17 +321,23 @@ static void fill_fabric(struct machine *m, struct lookup *l)
     m->fabric_hop_s = need(l, is_rdma ? "fabric_rdma_hop_s" : "fabric_tcp_hop_s");
 }
 
-static const struct rates_entry *last_entry(const struct lookup *l)
+/* From the constant's entries that name the stack and have so many runs behind them. */
+static enum basis basis_of(const struct lookup *l, const char *constant, int64_t least_rows)
 {
-    return l->m->n_constants > 0 ? l->m->constant[l->m->n_constants - 1].entry : NULL;
-}
-
-static enum basis basis_of(const struct rates_entry *en)
-{
-    size_t n = en ? strlen(en->stack) : 0;
-    if (n == 0 || en->stack[n - 1] == '*')
-        return BASIS_PRIOR;
-    return strcmp(en->chip, "*") == 0 ? BASIS_SIBLING : BASIS_CALIBRATED;
+    const struct rates *r = l->r;
+    enum basis basis = BASIS_PRIOR;
+    for (size_t i = end_of_name(r, constant);
+         i-- > 0 && strcmp(r->constants[i].name, constant) == 0;) {
+        const struct rates_entry *en = &r->entries[r->constants[i].entry];
+        size_t n = strlen(en->stack);
+        bool is_named = n > 0 && en->stack[n - 1] != '*';
+        if (!is_named || en->rows < least_rows || !entry_applies(l, r->constants[i].entry))
+            continue;
+        if (strcmp(en->chip, "*") != 0)
+            return BASIS_CALIBRATED;
+        basis = BASIS_SIBLING;
+    }
+    return basis;
 }
 
 /* Products of 16 bits run at a share of the best measured one; those of fewer bits so many times
@@ -361,7 +367,7 @@ static void fill_gpu(struct machine *m, struct lookup *l)
 {
     const struct hardware *hw = &m->hw;
     m->stack_matmul = need(l, "stack_matmul");
-    m->basis = basis_of(last_entry(l));
+    m->basis = basis_of(l, "stack_matmul", BASIS_ROWS);
     m->stack_attention = need(l, "stack_attention");
     m->attention_efficiency *= m->stack_attention;
     m->attention_backward_efficiency *= m->stack_attention;
@@ -392,7 +398,7 @@ static void fill_cpu(struct machine *m, struct lookup *l)
     m->peak_flops[PRECISION_BF16] = per_rank * need(l, "core_flops_bf16");
     m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
     m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak");
-    m->basis = basis_of(last_entry(l));
+    m->basis = basis_of(l, "matmul_of_peak", 0); /* a probe measures, with few runs */
     m->matmul_lanes = fmax(1, per_rank);
     double dram = fmin(m->host_bytes_per_s, cores * need(l, "core_bytes_per_s"));
     m->host_bytes_per_s = dram;
@@ -625,6 +631,16 @@ static double ramp_lost_s(const struct ramp *r, double bytes)
     return bytes / r->reference_bytes_per_s * (1 / ramp_at(r, bytes) - 1);
 }
 
+/* A ring over nodes passes every rank; sums go up and down a tree where that takes fewer hops
+ * (NCCL tuning.cc). One pass. */
+static double ring_hops_s(const struct machine *m, enum collective kind, struct rank_group g)
+{
+    double nodes = (double)g.nodes, inside = (double)g.ranks / nodes - 1;
+    double ring = nodes * inside * m->link_hop_s + (nodes - 1) * m->fabric_hop_s;
+    double tree = inside * m->link_hop_s + ceil(log2(nodes)) * m->fabric_hop_s;
+    return kind == COLLECTIVE_ALL_REDUCE ? fmin(ring, tree) : ring;
+}
+
 /* Ring terms (nccl-tests PERFORMANCE.md). A group over whole nodes uses all NICs of its nodes; the
  * node's rate is shared by the groups that run at once. */
 double machine_collective_s(
@@ -648,7 +664,7 @@ double machine_collective_s(
         double across =
             (n - 1) / n * (bytes * groups / rate + ramp_lost_s(&m->fabric_ramp, bytes * groups));
         seconds = fmax(seconds, rate > 0 ? across : INFINITY);
-        hops += (n - 1) * m->fabric_hop_s;
+        hops = ring_hops_s(m, kind, g);
     }
     return m->op_floor_s + passes * (seconds + hops);
 }

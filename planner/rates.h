@@ -116,10 +116,12 @@ struct machine_constant {
 };
 enum { MACHINE_CONSTANTS = 64 };
 
-/* How close the constants are to the hardware and the stack. */
+/* How close the constants are to the hardware and the stack: on how many runs they rest. Constants
+ * of a GPU that fewer stand behind are used, but do not count. */
+enum { BASIS_ROWS = 4 };
 enum basis {
-    BASIS_CALIBRATED, /* fitted to runs of this chip and stack */
-    BASIS_SIBLING,    /* to runs of this stack on other chips */
+    BASIS_CALIBRATED, /* runs of this chip and stack */
+    BASIS_SIBLING,    /* of this stack, most on other chips */
     BASIS_PRIOR       /* neither */
 };
 

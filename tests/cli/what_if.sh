@@ -6,19 +6,19 @@ cd "$(dirname "$0")/../.." || exit 1
 data=$top/tests/cli/data
 plan=("$berth" plan "$data/job.json" --offers "$data/nodes.csv" -q)
 
-# halves the network of the table, and makes the 4090 a dollar a GPU-hour
+# halves the network of the table, and makes the 4090 two dollars a GPU-hour
 otherwise() {
     sed -e 's/,1600,/,800,/; s/,25,/,12.5,/; s/"3,200"/1600/; s/,100,96/,50,96/' \
-        -e 's|,0.10,usd/gpu/h|,1,usd/gpu/h|' "$data/nodes.csv" >"$tmp/otherwise.csv"
+        -e 's|,0.10,usd/gpu/h|,2,usd/gpu/h|' "$data/nodes.csv" >"$tmp/otherwise.csv"
 }
 
 each_question_is_answered_as_a_plan_of_the_changed_table() {
     otherwise
-    exits 0 "${plan[@]}" --json --what-if network=0.5x price.rtx4090=1 --what-if mfu=1x
+    exits 0 "${plan[@]}" --json --what-if network=0.5x price.rtx4090=2 --what-if mfu=1x
     cp "$tmp/out" "$tmp/asked.json"
     exits 0 "$berth" plan "$data/job.json" --offers "$tmp/otherwise.csv" -q --json
     jq -e --slurpfile planned "$tmp/out" '.what_if | length == 2 and
-        (.[0] | .change == "network=0.5x price.rtx4090=1" and .flips and
+        (.[0] | .change == "network=0.5x price.rtx4090=2" and .flips and
             .plan.id == $planned[0].plans[0].offer.id and
             .plan.nodes == $planned[0].plans[0].nodes and
             .plan.cost_usd == $planned[0].plans[0].cost_usd.mid and
@@ -39,9 +39,9 @@ commas_spaces_and_equal_signs_are_all_right() {
 the_text_says_what_becomes_of_the_first_plan() {
     exits 0 "${plan[@]}" --what-if price=+10% --what-if price.rtx4090=20x --what-if memory=1GiB
     says 'What if:' "$tmp/out"
-    says '    the same plan: $5.34 (+10.0 %), 12.1 h (+0.0 %), a step of 11.4 s (+0.0 %)' "$tmp/out"
+    says '    the same plan: $3.12 (+10.0 %), 7.08 h (+0.0 %), a step of 6.64 s (+0.0 %)' "$tmp/out"
     says '    another choice: 1 x local leased-h100' "$tmp/out"
-    says '    the offer that was first would cost $96' "$tmp/out"
+    says '    the offer that was first would cost $56' "$tmp/out"
     says '    no plan: ' "$tmp/out"
     [ -z "$(awk 'length > 80' "$tmp/out")" ]
     exits 0 "${plan[@]}" --gpu h100 --objective time --what-if network=0x
@@ -91,7 +91,7 @@ a_plan_file_keeps_them_and_explain_prints_them() {
     exits 0 "${plan[@]}" -o "$tmp/plan.json"
     exits 0 "$berth" explain "$tmp/plan.json"
     says 'Break-even prices' "$tmp/out"
-    says '    would win below $0.87 per GPU-hour; it is $6.00 now' "$tmp/out"
+    says '    would win below $0.50 per GPU-hour; it is $6.00 now' "$tmp/out"
     exits 0 "$berth" explain "$tmp/plan.json" --json
     jq -e '(.break_even | length > 0) and .network.inside_nodes.required_bytes_per_second_per_gpu > 0' \
         "$tmp/out"

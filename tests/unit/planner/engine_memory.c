@@ -89,6 +89,18 @@ static void sixteen_bits_alone_are_eight_bytes(void **state)
     assert_true(x.part[PART_OPTIMIZER] == 0);
 }
 
+/* DeepSpeed's buckets of 5e8 elements are whole where no pipeline reduces at its end. */
+static void buckets_of_a_pipeline_are_smaller(void **state)
+{
+    (void)state;
+    struct model m = find("llama-3-8b");
+    struct strategy s = strategy_of(ENGINE_MEGATRON_DEEPSPEED, STRATEGY_ZERO1, 8);
+    assert_true(engine_memory(&m, &s).part[PART_SCRATCH] == 3e9);
+    s.parallel.pipeline = 2;
+    s.shard_degree = 4;
+    assert_true(engine_memory(&m, &s).part[PART_SCRATCH] == 1e9);
+}
+
 /* Mixtral's way: 8 experts of a block on 8 of 16 ranks, or split by 8 tensor ranks; either way a
  * rank holds an eighth, and with the distributed optimizer shares its states with one other. */
 static void experts_are_shared_out(void **state)
@@ -333,6 +345,7 @@ int test_engine_memory(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_are_those_of_the_engines),
         cmocka_unit_test(sixteen_bits_alone_are_eight_bytes),
+        cmocka_unit_test(buckets_of_a_pipeline_are_smaller),
         cmocka_unit_test(experts_are_shared_out),
         cmocka_unit_test(a_block_keeps_what_the_paper_says),
         cmocka_unit_test(torchtitan_keeps_every_second_product),

@@ -225,6 +225,20 @@ static void the_batch_comes_from_any_two_figures(void **state)
     }
 }
 
+/* Some 50 Tflop a micro step, as 7B runs have with one short sequence: GPT-2 of 124M takes 64 of
+ * 1,024 tokens, as llm.c's recipe does. */
+static void small_models_take_many_sequences_where_nothing_is_said(void **state)
+{
+    (void)state;
+    struct evidence_row r = read_row((struct cell[]){{"n_layers", "12"}, {"d_model", "768"},
+        {"n_heads", "12"}, {"n_kv_heads", "12"}, {"d_ff", "3072"}, {"vocab", "50257"},
+        {"mlp", "gelu"}, {"tied_embeddings", "yes"}, {"seq_len", "1024"}, {"micro_batch", ""},
+        {"grad_accum", ""}, {"global_batch_seqs", ""}, {"act_ckpt", "full"}, {0}});
+    assert_int_equal(r.strategy.micro_batch, 64);
+    assert_int_equal(r.strategy.grad_accum, 1);
+    assert_true(r.unstated & UNSTATED_BATCH);
+}
+
 /* torchtitan: as many micro batches as stages, unless told otherwise. */
 static void torchtitan_splits_a_batch_over_its_stages(void **state)
 {
@@ -292,6 +306,29 @@ static void what_a_source_says_is_never_changed(void **state)
     assert_int_equal(r.strategy.kind, STRATEGY_ZERO3);
 }
 
+/* bigscience, experiments/gpt2.md: 52B on 64 V100 with "ddp" in no other sense than that no stage
+ * is named; its script is that of ZeRO-3, which also keeps checkpoints on the host. */
+static void replicas_larger_than_the_card_were_sharded(void **state)
+{
+    (void)state;
+    const struct cell row[] = {{"framework", "Megatron-DeepSpeed"}, {"n_layers", "64"},
+        {"d_model", "8192"}, {"n_heads", "64"}, {"n_kv_heads", "64"}, {"d_ff", "32768"},
+        {"mlp", "gelu"}, {"vocab", "50257"}, {"tied_embeddings", "yes"}, {"seq_len", "1024"},
+        {"n_gpus", "64"}, {"gpu", "v100-32"}, {"gpus_per_node", "4"}, {"strategy", "ddp"},
+        {"micro_batch", "16"}, {"global_batch_seqs", "1024"}, {"precision", "fp16"},
+        {"act_ckpt", "full"}, {"compile", "no"}, {"flash_attn", "no"}, {"peak_mem_gib", ""}, {0}};
+    struct evidence_row r = read_row(row);
+    assert_int_equal(r.strategy.kind, STRATEGY_ZERO3);
+    assert_int_equal(r.strategy.shard_degree, 64);
+    assert_true(r.strategy.memory.offloads_activations);
+    assert_true(r.unstated & UNSTATED_STRATEGY);
+    assert_true(r.is_inferred);
+    /* one that fits unsharded is what it says */
+    r = read_row((struct cell[]){{"strategy", "ddp"}, {"n_layers", "2"}, {0}});
+    assert_int_equal(r.strategy.kind, STRATEGY_DDP);
+    assert_false(r.is_inferred);
+}
+
 static void a_run_out_of_memory_tells_nothing(void **state)
 {
     (void)state;
@@ -322,6 +359,7 @@ static void rows_that_cannot_be_predicted_say_why(void **state)
         {{{"gpu", "abacus-9000"}}, SKIP_NO_GPU, true},
         {{{"n_gpus", ""}}, SKIP_NO_GPUS, true},
         {{{"seq_len", ""}}, SKIP_NO_SEQ, true},
+        {{{"notes", "the maximum; samples may be shorter"}}, SKIP_NO_SEQ, true},
         {{{"tp", "3"}}, SKIP_LAYOUT, true},
         {{{"tp", "4"}, {"pp", "4"}}, SKIP_LAYOUT, true},
         {{{"micro_batch", "2"}, {"grad_accum", "2"}}, SKIP_CONTRADICTION, true},
@@ -380,10 +418,12 @@ int test_evidence(void)
         cmocka_unit_test(frameworks_become_engines_and_stacks),
         cmocka_unit_test(what_is_left_out_is_remembered),
         cmocka_unit_test(the_batch_comes_from_any_two_figures),
+        cmocka_unit_test(small_models_take_many_sequences_where_nothing_is_said),
         cmocka_unit_test(torchtitan_splits_a_batch_over_its_stages),
         cmocka_unit_test(words_of_the_notes_spare_memory),
         cmocka_unit_test(a_run_that_ran_recomputed_if_it_had_to),
         cmocka_unit_test(what_a_source_says_is_never_changed),
+        cmocka_unit_test(replicas_larger_than_the_card_were_sharded),
         cmocka_unit_test(a_run_out_of_memory_tells_nothing),
         cmocka_unit_test(rows_that_cannot_be_predicted_say_why),
         cmocka_unit_test(every_reason_has_a_word_and_a_sentence),

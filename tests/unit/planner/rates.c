@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -104,6 +106,26 @@ static void gathers_between_nodes_use_all_nics_of_a_node(void **state)
     double t = machine_collective_s(&m, COLLECTIVE_ALL_GATHER, machine_world(&s), bytes);
     double per_node = 7.0 / 8 * bytes / t;
     assert_true(per_node > 0.6 * 400e9 && per_node < 400e9);
+    rates_free(r);
+}
+
+/* NCCL's tuning.cc: a ring of 512 ranks over 64 nodes makes 448 hops inside nodes and 63 between
+ * them; a sum may go up and down a tree of six levels instead. */
+static void hops_of_a_ring_grow_with_its_ranks(void **state)
+{
+    (void)state;
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(64);
+    struct machine m = make(r, &hw);
+    m.link_hop_s = 3.4e-6;
+    m.fabric_hop_s = 14e-6;
+    const struct rank_group world = {512, 64};
+    double ring = 448 * 3.4e-6 + 63 * 14e-6, tree = 7 * 3.4e-6 + 6 * 14e-6;
+    double gather = machine_collective_s(&m, COLLECTIVE_ALL_GATHER, world, 1);
+    double sum = machine_collective_s(&m, COLLECTIVE_ALL_REDUCE, world, 1);
+    m.link_hop_s = m.fabric_hop_s = 0;
+    assert_near(gather - machine_collective_s(&m, COLLECTIVE_ALL_GATHER, world, 1), ring, 1e-6);
+    assert_near(sum - machine_collective_s(&m, COLLECTIVE_ALL_REDUCE, world, 1), 2 * tree, 1e-6);
     rates_free(r);
 }
 
@@ -217,6 +239,46 @@ static void null_hides_no_earlier_constant_and_a_closer_entry_must_come_later(vo
     rates_free(r);
 }
 
+/* Constants of a chip and stack count as calibrated from four runs on, of a stack alone as those of
+ * siblings; fewer are used, but count for nothing. */
+static void basis_follows_the_runs_behind_the_constants(void **state)
+{
+    (void)state;
+    static const struct {
+        int of_stack, of_pair;
+        enum basis want;
+    } cases[] = {
+        {0, 0, BASIS_PRIOR},
+        {3, 3, BASIS_PRIOR},
+        {4, 3, BASIS_SIBLING},
+        {9, 0, BASIS_SIBLING},
+        {4, 4, BASIS_CALIBRATED},
+    };
+    struct rates *r = builtin();
+    struct hardware hw = h100_nodes(1);
+    for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+        char text[600];
+        int n = snprintf(text, sizeof text,
+            "{\"schema\": \"calibration/1\", \"entries\": ["
+            "{\"device\": \"gpu\", \"chip\": \"*\", \"stack\": \"new\", \"source\": \"s\", "
+            "\"date\": \"d\", \"rows\": %d, \"values\": {\"stack_matmul\": 1.1}},"
+            "{\"device\": \"gpu\", \"chip\": \"h100-sxm\", \"stack\": \"new\", \"source\": \"s\", "
+            "\"date\": \"d\", \"rows\": %d, \"values\": {\"stack_matmul\": 1.2}}]}",
+            cases[i].of_stack, cases[i].of_pair);
+        struct json *doc = NULL;
+        struct rates *with = NULL;
+        struct machine m;
+        assert_int_equal(json_parse(&doc, text, (size_t)n, NULL), RC_OK);
+        assert_int_equal(rates_with(&with, r, doc, NULL), RC_OK);
+        assert_int_equal(machine_make(&m, with, &hw, "new", NULL), RC_OK);
+        assert_int_equal(m.basis, cases[i].want);
+        assert_near(m.stack_matmul, 1.2, 1e-12);
+        rates_free(with);
+        json_free(doc);
+    }
+    rates_free(r);
+}
+
 /* The search prices hardware of one pace once. */
 static void no_rate_depends_on_what_a_pace_leaves_out(void **state)
 {
@@ -265,12 +327,14 @@ int test_rates(void)
         cmocka_unit_test(thin_products_are_bound_by_memory),
         cmocka_unit_test(gathers_inside_a_node_reach_the_measured_bus_bandwidth),
         cmocka_unit_test(gathers_between_nodes_use_all_nics_of_a_node),
+        cmocka_unit_test(hops_of_a_ring_grow_with_its_ranks),
         cmocka_unit_test(replica_groups_share_the_nics),
         cmocka_unit_test(small_payloads_lose_most_of_the_wire),
         cmocka_unit_test(names_the_source_of_every_constant),
         cmocka_unit_test(ranks_of_a_cpu_node_share_its_cores_and_memory),
         cmocka_unit_test(later_entries_win_and_missing_constants_are_named),
         cmocka_unit_test(null_hides_no_earlier_constant_and_a_closer_entry_must_come_later),
+        cmocka_unit_test(basis_follows_the_runs_behind_the_constants),
         cmocka_unit_test(no_rate_depends_on_what_a_pace_leaves_out),
         cmocka_unit_test(refuses_hardware_it_knows_too_little_about),
     };
