@@ -212,8 +212,9 @@ void run_status_json(struct json *doc, const struct run_info *r)
     else
         json_add_null(doc, "step");
     json_add_int(doc, "steps", r->steps);
-    const struct json *checkpoint = json_get(r->status, "checkpoint");
+    const struct json *checkpoint = run_info_checkpoint(r);
     json_add(doc, "checkpoint", checkpoint ? json_clone(checkpoint) : NULL);
+    json_add_bool(doc, "cleaned", r->is_cleaned);
     json_add(doc, "measured", measured);
     const struct json *memory = json_get(r->status, "memory");
     json_add(doc, "memory", memory ? json_clone(memory) : NULL);
@@ -278,7 +279,7 @@ static void print_measured(struct out *out, const struct run_info *r)
 void run_status_text(struct out *out, const struct run_info *r)
 {
     char text[UNITS_TEXT];
-    const struct json *checkpoint = json_get(r->status, "checkpoint");
+    const struct json *checkpoint = run_info_checkpoint(r);
     int64_t cost = client_cost_micro_usd(r, clock_wall_s());
     struct json *m = last_metrics(r);
     out_printf(out, "run %s: %s", r->id, run_state_name(r->state));
@@ -296,6 +297,8 @@ void run_status_text(struct out *out, const struct run_info *r)
         out_printf(out, "  checkpoint: step %lld, survives host loss: %s\n",
             (long long)json_int(checkpoint, "step", 0),
             json_bool(checkpoint, "survives_host_loss", false) ? "yes" : "no");
+    if (r->is_cleaned)
+        out_printf(out, "  its nodes hold nothing of it any more\n");
     if (cost >= 0)
         out_printf(out, "  cost so far: %s (%s an hour)\n", units_usd(text, cost),
             units_usd((char[UNITS_TEXT]){0}, r->money.micro_usd_per_hour));
@@ -307,7 +310,7 @@ void run_summary(struct out *out, const struct run_info *r)
 {
     struct json *m = last_metrics(r);
     char text[UNITS_TEXT];
-    const struct json *checkpoint = json_get(r->status, "checkpoint");
+    const struct json *checkpoint = run_info_checkpoint(r);
     out_printf(out, "run %s %s", r->id, run_state_name(r->state));
     if (r->ended_wall_s > r->launched_wall_s && r->launched_wall_s > 0)
         out_printf(out, " after %s", units_seconds(text, r->ended_wall_s - r->launched_wall_s));

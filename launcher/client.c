@@ -408,6 +408,10 @@ enum rc client_clean(struct client *c, struct err *e)
     enum rc rc = run_dir_hold(&c->info, false, &hold_fd, e);
     if (!rc)
         rc = clean(c, e);
+    if (!rc) {
+        c->info.is_cleaned = true;
+        rc = run_dir_save(&c->info, e);
+    }
     if (hold_fd >= 0)
         close(hold_fd);
     return rc;

@@ -60,6 +60,7 @@ static enum rc write_folder(struct launch *l, struct err *e)
     json_free(hosts);
     l->info.attempt = l->spec.attempt;
     l->info.state = RUN_STAGING;
+    l->info.is_cleaned = false;
     l->info.ended_wall_s = l->info.attempt_wall_s = 0;
     l->info.has_failure = false;
     free(l->info.reason);

@@ -172,6 +172,7 @@ static struct json *info_to_json(const struct run_info *r)
     json_add(o, "past_nodes", nodes_to_json(r->past, r->past_count));
     json_add_int(o, "next_node", r->next_node);
     json_add(o, "status", r->status ? json_clone(r->status) : NULL);
+    json_add_bool(o, "cleaned", r->is_cleaned);
     json_add(o, "spec", r->spec ? json_clone(r->spec) : NULL);
     return o;
 }
@@ -185,6 +186,11 @@ enum rc run_dir_save(const struct run_info *r, struct err *e)
     free(text);
     json_free(v);
     return rc;
+}
+
+const struct json *run_info_checkpoint(const struct run_info *r)
+{
+    return r->is_cleaned ? NULL : json_get(r->status, "checkpoint");
 }
 
 /* `latest` names the newest run; a failure to set it must not stop a launch. */
@@ -330,6 +336,7 @@ static enum rc read_info(struct run_info *r, const struct json *v, struct err *e
     r->ssh_config = dup_str(v, "ssh_config");
     r->next_node = json_int(v, "next_node", (int64_t)r->node_count);
     r->status = json_get(v, "status") ? json_clone(json_get(v, "status")) : NULL;
+    r->is_cleaned = json_bool(v, "cleaned", false);
     r->spec = json_get(v, "spec") ? json_clone(json_get(v, "spec")) : NULL;
     return RC_OK;
 }

@@ -53,10 +53,14 @@ struct run_info {
     int64_t next_node;   /* number for the next new host */
     struct json *spec;   /* run-spec/1 without what differs between nodes; resume starts from it */
     struct json *status; /* last status of the coordinator; NULL */
+    bool is_cleaned;     /* nothing of it lies on its nodes any more */
 };
 
 void run_info_init(struct run_info *r);
 void run_info_release(struct run_info *r);
+/* {step, survives_host_loss} of the newest checkpoint; NULL when there is none, or none any more.
+ */
+const struct json *run_info_checkpoint(const struct run_info *r);
 void run_info_set_nodes(struct run_info *r, size_t count); /* empty ones in place of the old */
 /* Put node i among the past ones, unless nothing of the run ever came to its host. Takes entry;
  * nodes[i] is empty afterwards. */

@@ -50,7 +50,7 @@ static void fill_row(struct run_row *out, const struct run_info *r)
     out->predicted_step_s = r->predicted_step_s;
     out->predicted_tokens_per_s = r->predicted_tokens_per_s;
     out->predicted_bytes = known_or_nan((double)r->predicted_bytes);
-    const struct json *checkpoint = json_get(r->status, "checkpoint");
+    const struct json *checkpoint = run_info_checkpoint(r);
     out->checkpoint_step = json_int(checkpoint, "step", -1);
     out->survives_host_loss = json_bool(checkpoint, "survives_host_loss", false);
     if (r->has_failure)

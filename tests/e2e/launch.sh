@@ -393,6 +393,9 @@ clean_finds_the_nodes_of_earlier_attempts() {
     exits 0 "$berth" stop "$run" -y
     exits 0 "$berth" clean "$run" -y
     says "removed from 2 nodes" "$tmp/out"
+    exits 12 "$berth" status "$run" --exit-code
+    says "its nodes hold nothing of it any more" "$tmp/out"
+    fails grep -q checkpoint "$tmp/out"
     [ ! -e "$sshd_dir/a/home/berth/runs/$run" ] && [ ! -e "$sshd_dir/b/home/berth/runs/$run" ]
     exits 0 "$berth" clean "$run" -y # once more does no harm
 }
