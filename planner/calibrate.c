@@ -175,7 +175,7 @@ struct fit {
 };
 
 /* Throughput within so much counts fully. */
-static const double row_log_sd = 0.05, outlier_log = 0.15;
+static const double row_log_sd = 0.035, outlier_log = 0.15;
 
 static bool uses(const struct evidence_row *r, enum knob k)
 {
@@ -272,7 +272,7 @@ static void count_alike(struct fit *f)
             run->of_pair += is_stack && is_chip;
             of_group += strcmp(other->group, run->row->group) == 0;
         }
-        run->weight = pow(of_group, -0.25) / row_log_sd;
+        run->weight = pow(of_group, -0.1) / row_log_sd;
         run->share = 1.0 / of_group;
     }
 }
@@ -620,9 +620,9 @@ enum rc calibrate_fit(struct calibrate_result *out, const struct calibrate_input
     if (!rc && f.n_runs == 0)
         rc = err_set(e, RC_INVALID, "no row says how fast it ran: nothing to calibrate with");
     if (!rc) {
-        solve(&f, x, 15);
+        solve(&f, x, 12);
         drop_idle(&f, x);
-        solve(&f, x, 30);
+        solve(&f, x, 45);
         struct tally t = tally_of(&f, x, "*", "*", SCOPE_PAIR);
         out->document = document_of(&f, x, in);
         out->rows = t.rows;
