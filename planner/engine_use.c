@@ -176,9 +176,10 @@ static void add_micro_batches(struct maker *k, struct strategy s)
     int64_t per_rank = job_step_sequences(k->job) / strategy_data_ranks(&s);
     for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= per_rank; mb++) {
         /* fewer micro steps than stages leave most of a pipeline idle */
-        if (per_rank % mb != 0 || mb > INT32_MAX / s.seq || per_rank / mb < s.parallel.pipeline)
-            continue;
         s.micro_batch = mb;
+        if (per_rank % mb != 0 || per_rank / mb < s.parallel.pipeline ||
+            !strategy_is_countable(&s, &k->job->model))
+            continue;
         s.grad_accum = per_rank / mb;
         BASE_GROW(k->out->items, k->cap, k->out->n + 1);
         k->out->items[k->out->n++] = s;

@@ -59,6 +59,19 @@ int64_t estimate_short_by(const struct estimate *x, bool *is_host)
     return 0;
 }
 
+/* A node of a million ranks has more bytes than there are numbers for: the largest stands for all.
+ */
+static int64_t whole_bytes(double bytes)
+{
+    return bytes < 9e18 ? (int64_t)bytes : INT64_MAX;
+}
+
+static int64_t of_node(int64_t rank_bytes, const struct strategy *s)
+{
+    bool is_exact = rank_bytes < INT64_MAX / s->ranks_per_node;
+    return is_exact ? rank_bytes * s->ranks_per_node : INT64_MAX;
+}
+
 /* Ranks that hold different parts of the optimizer's states. */
 static double state_shares(const struct strategy *s)
 {
@@ -75,9 +88,10 @@ int64_t estimate_host_ram_bytes(
     double writers = s->kind == STRATEGY_DDP ? 1 : ranks;
     double snapshot = own * fmin(writers, ranks);
     if (is_gpu)
-        return (int64_t)(host * ranks + snapshot + host_process_bytes * ranks + host_system_bytes);
-    return (int64_t)(((double)live->of[MEMORY_DEVICE] + host) * ranks + snapshot +
-                     cpu_process_bytes * ranks + cpu_system_bytes);
+        return whole_bytes(
+            host * ranks + snapshot + host_process_bytes * ranks + host_system_bytes);
+    return whole_bytes(((double)live->of[MEMORY_DEVICE] + host) * ranks + snapshot +
+                       cpu_process_bytes * ranks + cpu_system_bytes);
 }
 
 static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
@@ -350,7 +364,7 @@ static void fill_memory(struct prepared *p)
             continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
     x->packing_bytes = gap[MEMORY_DEVICE];
     x->peak_bytes = live.of[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
-    x->host_slab_bytes = (live.of[MEMORY_HOST] + gap[MEMORY_HOST]) * p->strategy.ranks_per_node;
+    x->host_slab_bytes = of_node(live.of[MEMORY_HOST] + gap[MEMORY_HOST], &p->strategy);
 }
 
 static void release_schedules(struct prepared *p)
@@ -462,7 +476,7 @@ void estimate_memory(struct estimate *out, const struct live_bytes *live, const 
     struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m)};
     memset(out, 0, sizeof *out);
     out->peak_bytes = live->of[MEMORY_DEVICE];
-    out->host_slab_bytes = live->of[MEMORY_HOST] * s->ranks_per_node;
+    out->host_slab_bytes = of_node(live->of[MEMORY_HOST], s);
     fill_engine_memory(out, m, s);
     fill_checkpoint(out, &of, machine);
     fill_capacity(out, machine);

@@ -20,7 +20,7 @@ struct dimension {
 #field, offsetof(struct model, field), (max)                                               \
     }
 static const struct dimension dimensions[] = {
-    DIMENSION(layers, 10000),
+    DIMENSION(layers, 1024), /* the deepest known has 1,000: arXiv 2203.00555 */
     DIMENSION(width, 1 << 20),
     DIMENSION(heads, 1 << 14),
     DIMENSION(kv_heads, 1 << 14),
@@ -71,8 +71,8 @@ static enum rc check_numbers(const struct model *m, struct err *e)
     if (m->family != MODEL_LLAMA)
         return RC_OK;
     if (!(m->rope_theta > 1 && m->rope_theta < 1e12))
-        return err_set(e, RC_INVALID, "model '%s' has rope_theta %g; it must be above 1", m->name,
-            m->rope_theta);
+        return err_set(e, RC_INVALID, "model '%s' has rope_theta %g; it must lie in 1 to 10^12",
+            m->name, m->rope_theta);
     if (m->rope != ROPE_PLAIN && !(m->rope_factor >= 1 && m->rope_factor <= 1e4))
         return err_set(e, RC_INVALID, "model '%s' has rope factor %g; it must lie in 1 to 10000",
             m->name, m->rope_factor);

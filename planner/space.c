@@ -22,9 +22,9 @@ static void add(struct maker *k, const struct strategy *s)
 static void add_micro_batches(struct maker *k, struct strategy s)
 {
     for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= k->per_rank; mb++) {
-        if (k->per_rank % mb != 0 || mb > INT32_MAX / s.seq)
-            continue;
         s.micro_batch = mb;
+        if (k->per_rank % mb != 0 || !strategy_is_countable(&s, &k->job->model))
+            continue;
         s.grad_accum = k->per_rank / mb;
         add(k, &s);
     }

@@ -167,6 +167,37 @@ static enum rc check_degree(const struct strategy *s, struct err *e)
     return RC_OK;
 }
 
+/* Every column that a block or the head keeps of a token, in floating point, so that absurd
+ * products are seen instead of overflowing. At least as much as any engine keeps. */
+static double rough_activation_bytes(const struct strategy *s, const struct model *m)
+{
+    double heads = (double)((m->heads + 2 * m->kv_heads) * m->head_dim + m->heads);
+    double block = 16 * (double)m->width + 3 * heads + 8 * (double)m->ffn;
+    block += 8 * (double)m->adapter.rank;
+    if (s->has_plain_attention)
+        block += 2 * (double)s->seq * (double)m->heads;
+    double table = 4 * ((double)m->vocab + (double)m->width);
+    return 4 * (double)s->seq * (double)s->micro_batch * ((double)m->layers * block + table);
+}
+
+bool strategy_is_countable(const struct strategy *s, const struct model *m)
+{
+    static const double max_activations = 1e17;
+    return s->seq <= INT32_MAX / s->micro_batch && rough_activation_bytes(s, m) <= max_activations;
+}
+
+static enum rc check_amounts(const struct strategy *s, const struct model *m, struct err *e)
+{
+    static const double max_tokens = 1e18;
+    if (!strategy_is_countable(s, m))
+        return err_set(e, RC_INVALID, "a micro step of %lld sequences of %lld tokens is too large",
+            (long long)s->micro_batch, (long long)s->seq);
+    double step = (double)s->seq * (double)s->micro_batch * (double)s->grad_accum;
+    if (step * (double)s->ranks > max_tokens)
+        return err_set(e, RC_INVALID, "a step of more than 10^18 tokens cannot be planned");
+    return RC_OK;
+}
+
 enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e)
 {
     enum rc rc = check_enums(s, e);
@@ -180,10 +211,7 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
         rc = check_degree(s, e);
     if (!rc && s->doc_tokens < 0)
         rc = err_set(e, RC_INVALID, "documents of %lld tokens", (long long)s->doc_tokens);
-    if (!rc && s->seq > INT32_MAX / s->micro_batch)
-        rc = err_set(e, RC_LIMIT, "a micro step of %lld sequences of %lld tokens is too large",
-            (long long)s->micro_batch, (long long)s->seq);
-    return rc;
+    return rc ? rc : check_amounts(s, m, e);
 }
 
 /* --- JSON --- */

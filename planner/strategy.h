@@ -96,6 +96,8 @@ enum rc precision_parse_trainable(const char *name, enum precision *out, struct 
 /* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
 enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e);
+/* Part of it: bytes and tokens of a micro step are below what 64 bits count exactly. */
+bool strategy_is_countable(const struct strategy *s, const struct model *m);
 struct json *strategy_to_json(const struct strategy *s);
 enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e);
 
