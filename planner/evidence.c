@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "inventory/gpu.h"
 #include "planner/adapter.h"
+#include "planner/evidence_check.h"
 #include "planner/evidence_memory.h"
 
 /* --- words --- */
@@ -142,11 +143,10 @@ static bool is_one_of(const char *word, const char *a, const char *b)
 static double number(struct reader *r, enum column c)
 {
     const char *text = cell(r, c);
-    char *end;
+    double x;
     if (!*text)
         return 0;
-    double x = strtod(text, &end);
-    if (*end || !isfinite(x) || x < 0 || x > 1e16) {
+    if (!evidence_number(text, &x) || x > 1e16) {
         refuse(r, SKIP_BAD_CELL);
         return 0;
     }
@@ -310,8 +310,11 @@ static void read_heads(struct reader *r)
     if (m->head_dim < 64 && m->width >= 2048)
         m->head_dim = 128;
     m->kv_heads = whole(r, COL_n_kv_heads, m->heads);
-    if (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)
-        m->kv_heads = m->heads;
+    if (m->kv_heads <= m->heads && m->heads % m->kv_heads == 0)
+        return;
+    if (!(r->out->unstated & UNSTATED_MODEL))
+        refuse(r, SKIP_CONTRADICTION);
+    m->kv_heads = m->heads; /* of which only these are stated */
 }
 
 static void read_model(struct reader *r)
@@ -343,6 +346,11 @@ static void read_model(struct reader *r)
     m->norm_eps = 1e-5;
     m->rope_theta = m->family == MODEL_LLAMA ? 1e4 : 0;
     m->max_positions = whole(r, COL_seq_len, 2048);
+    /* before anything is multiplied with it */
+    if (model_check(m, NULL)) {
+        refuse(r, SKIP_LAYOUT);
+        return;
+    }
     double params = number(r, COL_params), active = number(r, COL_active_params);
     if (is_moe && params > 0 && active > 0 && active < params)
         fit_experts(r, params, active);
@@ -656,6 +664,26 @@ static void read_measured(struct reader *r)
         refuse(r, SKIP_NOTHING_MEASURED);
 }
 
+static void check_figures(struct reader *r)
+{
+    struct stated stated = {number(r, COL_tokens_per_s_per_gpu), number(r, COL_step_time_s),
+        number(r, COL_global_batch_seqs)};
+    if (!r->is_bad && evidence_contradicts(r->out, &stated))
+        refuse(r, SKIP_CONTRADICTION);
+}
+
+/* Also where nothing is predicted from it: who writes units into one cell writes them into others.
+ */
+static void check_cells(struct reader *r)
+{
+    static const enum column numbers[] = {COL_year, COL_n_heads, COL_n_kv_heads, COL_d_ff,
+        COL_params, COL_active_params, COL_gpus_per_node, COL_nvlink_domain, COL_inter_gbps_per_gpu,
+        COL_shard_degree, COL_tp, COL_pp, COL_vp, COL_cp, COL_ep, COL_micro_batch, COL_grad_accum,
+        COL_global_batch_seqs, COL_tokens_per_s_per_gpu, COL_step_time_s, COL_peak_mem_gib};
+    for (size_t i = 0; i < BASE_COUNT(numbers); i++)
+        number(r, numbers[i]);
+}
+
 /* "nv-mb-012" belongs to "nv-mb". */
 static void make_group(struct reader *r)
 {
@@ -719,9 +747,11 @@ static void read_row(struct reader *r)
         .offload = cell(r, COL_offload)};
     evidence_memory_options(o, &words);
     read_measured(r);
+    check_cells(r);
     struct err e = ERR_INIT;
     if (!r->is_bad && (model_check(&o->model, &e) || strategy_check(&o->strategy, &o->model, &e)))
         refuse(r, SKIP_LAYOUT);
+    check_figures(r);
     if (!r->is_bad)
         evidence_assume_fit(o);
 }
@@ -736,6 +766,9 @@ static enum rc read_rows(
     for (size_t i = 0; i < BASE_COUNT(needed); i++)
         if (column[needed[i]] < 0)
             return err_set(e, RC_INVALID, "there is no column '%s'", columns[needed[i]].name);
+    for (size_t i = 0; i < table->columns; i++)
+        if (csv_column(table, table->header[i]) != (int)i && *table->header[i])
+            return err_set(e, RC_INVALID, "there are two columns '%s'", table->header[i]);
     memset(out, 0, sizeof *out);
     out->rows = base_calloc(table->rows + 1, sizeof *out->rows);
     out->skipped = base_calloc(table->rows + 1, sizeof *out->skipped);

@@ -47,6 +47,48 @@ END
     says "skipped: 6 of 12 rows of full training" "$tmp/out"
 }
 
+# a row that is good but for one cell
+odd() { paste -d, <(printf '%s,%s\n' "$header" "$1"; sed 1d good.csv | head -1) <(echo; echo "$2") |
+    sed '1s/,$//' >odd.csv; }
+
+units_and_contradictions_are_skipped_with_the_reason() {
+    while IFS='|' read -r column cell why; do
+        odd "$column" "$cell"
+        exits 0 "$berth" validate odd.csv --json
+        [ "$(jq -c '[.skipped[].why]' "$tmp/out")" = "[\"$why\"]" ] ||
+            { echo "$column=$cell: $(jq -c '[.skipped[].why]' "$tmp/out")"; false; }
+    done <<'END'
+peak_mem_gib|60 GiB|bad-cell
+peak_mem_gib|nan|bad-cell
+peak_mem_gib|0x20|bad-cell
+peak_mem_gib|-4|bad-cell
+peak_mem_gib|200|contradictory
+step_time_s|1e-300|bad-cell
+shard_degree|all|bad-cell
+n_kv_heads|5|contradictory
+n_kv_heads|64|contradictory
+tp|16|layout-impossible
+pp|16|layout-impossible
+pp|1e300|bad-cell
+cp|3|layout-impossible
+global_batch_seqs|17|contradictory
+END
+    # throughput, step time and batch: 8 GPUs x 8,100 tokens/s are not 16,384 tokens in 2 seconds
+    odd global_batch_seqs,step_time_s 8,2.0
+    exits 0 "$berth" validate odd.csv --json
+    [ "$(jq -c '[.skipped[].why]' "$tmp/out")" = '["contradictory"]' ]
+    odd global_batch_seqs,step_time_s 8,0.25
+    exits 0 "$berth" validate odd.csv --json
+    [ "$(jq -c .skipped "$tmp/out")" = '[]' ]
+    # more products than the GPU can compute
+    { echo "$header"; row fast-1 h100-sxm 8 32 1 90000; } >odd.csv
+    exits 0 "$berth" validate odd.csv --json
+    [ "$(jq -c '[.skipped[].why]' "$tmp/out")" = '["contradictory"]' ]
+    odd gpu h100-sxm
+    exits 2 "$berth" validate odd.csv
+    says "there are two columns 'gpu'" "$tmp/err"
+}
+
 files_that_are_no_tables_are_refused() {
     printf 'id,gpu\n1,h100\n' >short.csv
     exits 2 "$berth" validate short.csv
@@ -69,7 +111,8 @@ files_that_are_no_tables_are_refused() {
 }
 
 for name in a_fit_brings_predictions_to_the_measurements \
-    rows_that_cannot_be_predicted_are_listed_with_the_reason files_that_are_no_tables_are_refused; do
+    rows_that_cannot_be_predicted_are_listed_with_the_reason \
+    units_and_contradictions_are_skipped_with_the_reason files_that_are_no_tables_are_refused; do
     t "$name" "$name"
 done
 tap_done

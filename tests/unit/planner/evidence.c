@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/csv.h"
 #include "base/str.h"
+#include "planner/evidence_check.h"
 
 /* --- tables of one run --- */
 
@@ -109,6 +110,43 @@ static struct evidence_row read_row(const struct cell *change)
 }
 
 /* --- what a row says --- */
+
+static void numbers_are_those_that_tables_write(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"8", "0", "1.5", "1e3", "2.5E-3", "+4", "7e15"};
+    static const char *const bad[] = {"", "0x10", "nan", "inf", "-1", "8 GiB", "1,000", "8x",
+        "1e400", "4e-320", "e", ".", "1.2.3", " 8"};
+    double x;
+    for (size_t i = 0; i < BASE_COUNT(good); i++)
+        if (!evidence_number(good[i], &x))
+            fail_msg("'%s' is refused", good[i]);
+    for (size_t i = 0; i < BASE_COUNT(bad); i++)
+        if (evidence_number(bad[i], &x))
+            fail_msg("'%s' is taken", bad[i]);
+}
+
+static enum skip skipped(const char *column, const char *value)
+{
+    const struct cell change[] = {{column, value}, {NULL, NULL}};
+    struct evidence v = read(change);
+    if (v.n_skipped != 1)
+        fail_msg("%s = %s is taken", column, value);
+    enum skip why = v.skipped[0].why;
+    evidence_release(&v);
+    return why;
+}
+
+static void what_contradicts_itself_or_the_hardware_is_skipped(void **state)
+{
+    (void)state;
+    assert_int_equal(skipped("peak_mem_gib", "100"), SKIP_CONTRADICTION);
+    /* 6 x 8e9 flops a token: 60,000 tokens/s are three times an H100's peak */
+    assert_int_equal(skipped("tokens_per_s_per_gpu", "60000"), SKIP_CONTRADICTION);
+    assert_int_equal(skipped("n_kv_heads", "7"), SKIP_CONTRADICTION);
+    assert_int_equal(skipped("n_kv_heads", "64"), SKIP_CONTRADICTION);
+    assert_int_equal(skipped("d_model", "268435456"), SKIP_LAYOUT);
+}
 
 static void a_complete_row_is_read_as_it_stands(void **state)
 {
@@ -316,7 +354,8 @@ static void replicas_larger_than_the_card_were_sharded(void **state)
         {"mlp", "gelu"}, {"vocab", "50257"}, {"tied_embeddings", "yes"}, {"seq_len", "1024"},
         {"n_gpus", "64"}, {"gpu", "v100-32"}, {"gpus_per_node", "4"}, {"strategy", "ddp"},
         {"micro_batch", "16"}, {"global_batch_seqs", "1024"}, {"precision", "fp16"},
-        {"act_ckpt", "full"}, {"compile", "no"}, {"flash_attn", "no"}, {"peak_mem_gib", ""}, {0}};
+        {"act_ckpt", "full"}, {"compile", "no"}, {"flash_attn", "no"}, {"peak_mem_gib", ""},
+        {"tokens_per_s_per_gpu", "150"}, {0}};
     struct evidence_row r = read_row(row);
     assert_int_equal(r.strategy.kind, STRATEGY_ZERO3);
     assert_int_equal(r.strategy.shard_degree, 64);
@@ -413,6 +452,8 @@ static void a_table_needs_the_columns_that_all_hangs_on(void **state)
 int test_evidence(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_those_that_tables_write),
+        cmocka_unit_test(what_contradicts_itself_or_the_hardware_is_skipped),
         cmocka_unit_test(a_complete_row_is_read_as_it_stands),
         cmocka_unit_test(rows_of_a_source_share_a_group),
         cmocka_unit_test(frameworks_become_engines_and_stacks),

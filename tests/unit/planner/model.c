@@ -316,7 +316,7 @@ static const struct {
      "\"num_attention_heads\": 4, \"num_key_value_heads\": 3, \"intermediate_size\": 64,"
      "\"vocab_size\": 9}",
         "kv_heads"},
-    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 9999, \"hidden_size\": 1000000,"
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 999, \"hidden_size\": 1000000,"
      "\"num_attention_heads\": 1000, \"intermediate_size\": 8000000, \"vocab_size\": 9}",
         "trillion"},
     {"{\"model_type\": \"llama\", \"num_local_experts\": 8}", "num_local_experts"},
