@@ -296,7 +296,9 @@ static void print_misses(const struct comparison *c, struct out *out)
         else if (!x->fits)
             out_printf(out, "%s does not fit: it lacks %s of %s.\n", engine_name(x->engine),
                 units_bytes(text, (double)x->short_by),
-                x->is_host ? "host memory per node" : "memory per GPU");
+                x->where == MEMORY_DEVICE ? "memory per GPU"
+                : x->where == MEMORY_HOST ? "host memory per node"
+                                          : "disk per node");
     }
 }
 
@@ -328,7 +330,8 @@ static struct json *derived_json(const struct comparison *c, const struct compar
     if (!x->fits) {
         json_add_int(v, "peak_bytes", x->estimate.peak_bytes);
         json_add_int(v, "short_by_bytes", x->short_by);
-        json_add_bool(v, "short_of_host_memory", x->is_host);
+        json_add_bool(v, "short_of_host_memory", x->where == MEMORY_HOST);
+        json_add_bool(v, "short_of_disk", x->where == MEMORY_DISK);
         return v;
     }
     json_add_members(v, estimate_to_json(&x->estimate, &x->machine));

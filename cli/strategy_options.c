@@ -47,9 +47,14 @@ static const struct option HOW[] = {
         .example = "--recompute full"},
     {.name = "offload",
         .kind = OPTION_CHOICE,
-        .choices = "none|optimizer",
+        .choices = "none|optimizer|optimizer+params|nvme|activations",
         .def = "none",
-        .help = "states to keep in host memory",
+        .help = "what to keep off the GPU",
+        .detail =
+            "optimizer: its states in host memory, where they are updated; +params: "
+            "parameters and gradients too (zero3, hsdp), copied up for each gather; nvme: the "
+            "optimizer's states on the disk of the node; activations: in host memory what "
+            "blocks keep for backward. All but optimizer is for prediction.",
         .example = "--offload optimizer"},
     {.name = "prefetch",
         .kind = OPTION_COUNT,
@@ -202,9 +207,9 @@ enum rc strategy_from_args(struct strategy *s, const struct model *m, const stru
     s->seq = args_int(args, "seq", m->max_positions < 4096 ? m->max_positions : 4096);
     s->micro_batch = args_int(args, "micro-batch", 1);
     s->recompute = (enum recompute)args_choice(args, "recompute");
-    s->offload = (enum offload)args_choice(args, "offload");
+    rc = offload_parse(args_text(args, "offload"), &s->offload, e);
     s->reshard_after_forward = !args_flag(args, "no-reshard");
-    if (args_has(args, "precision"))
+    if (!rc && args_has(args, "precision"))
         rc = precision_parse(args_text(args, "precision"), &s->precision, e);
     if (!rc && profile_of(engine)->is_bundled)
         rc = precision_parse_trainable(precision_name(s->precision), &s->precision, e);

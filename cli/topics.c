@@ -249,7 +249,14 @@ static void write_memory(struct str *s)
     str_add(s, "\nddp keeps everything on every rank; zero1 shares the optimizer among the ranks,\n"
                "zero2 the gradients as well, zero3 the parameters as well; hsdp does what zero3\n"
                "does inside groups of ranks and keeps a replica in each group. Recomputation\n"
-               "trades activations for time; offload moves the optimizer to the host.\n\n"
+               "trades activations for time. Offload moves states off the GPU: the optimizer\n"
+               "alone to host memory; optimizer+params, parameters and gradients too, of which\n"
+               "each unit is copied up for its gather; nvme, the optimizer's states to the disk\n"
+               "of the node, through host buffers of two units; activations, what blocks keep\n"
+               "for backward to host memory. All but the first are for prediction. Plans use\n"
+               "them where nothing fits without, and nvme, if it takes more than half of a step,\n"
+               "only where no other offer does without. Reports then name the parts of host\n"
+               "memory and of the disk too, and what a run writes to it: drives wear out.\n\n"
                "What is outside the list (driver context, code, libraries) is set aside first,\n"
                "as external. fit_probability says how likely it all fits.\n");
 }

@@ -182,7 +182,7 @@ static bool uses(const struct evidence_row *r, enum knob k)
     const struct parallel *p = &r->strategy.parallel;
     switch (k) {
     case KNOB_HOST_ADAM:
-        return r->strategy.offload == OFFLOAD_OPTIMIZER;
+        return r->strategy.offload & OFFLOAD_OPTIMIZER;
     case KNOB_LATENCY:
         return r->hw.ranks_per_node > 1;
     case KNOB_STACK_FABRIC:

@@ -38,7 +38,7 @@ static enum rc find_other(double *out, const struct compared *x, const struct jo
     struct space space;
     enum rc rc = RC_OK;
     *out = 0;
-    space_make(&space, j, &shape);
+    space_make(&space, j, &shape, SPACE_USUAL);
     for (size_t i = 0; !rc && i < space.n; i++) {
         struct estimate at;
         if (space.items[i].offload == x->strategy.offload || !is_usual(&space.items[i]))
@@ -61,7 +61,7 @@ static enum rc take_best(
     x->strategy = best->strategy;
     x->estimate = best->estimate;
     x->short_by = best->short_by;
-    x->is_host = best->is_host;
+    x->where = best->where;
     if (!x->fits)
         return RC_OK;
     enum rc rc = estimate_make(&x->estimate, &j->model, &x->strategy, &x->machine, e);

@@ -14,7 +14,7 @@ struct compared {
     struct machine machine;
     struct estimate estimate; /* of the whole; not fitting: memory only */
     int64_t short_by;         /* bytes of a rank, or of a node's host memory */
-    bool is_host;
+    enum memory where;
     /* of a step at its fastest, optimizer on the device and on the host; 0: does not fit, or the
      * engine has no such thing. Without the former offload is needed. */
     double plain_step_s, offloaded_step_s;

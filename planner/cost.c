@@ -19,6 +19,16 @@ static const char *const cost_names[] = {
 #undef X
 };
 
+struct wear wear_make(const struct estimate *x, const struct bill *b)
+{
+    double steps_s = b->line_s[BILL_MID][BILL_STEPS], days = b->run_s[BILL_MID] / 86400;
+    struct wear w = {.written_bytes = (double)x->disk_written_bytes * steps_s / x->step_s};
+    w.drive_writes =
+        x->disk_capacity_bytes > 0 ? w.written_bytes / (double)x->disk_capacity_bytes : NAN;
+    w.drive_writes_per_day = w.drive_writes / days;
+    return w;
+}
+
 const char *bill_line_name(enum bill_line l)
 {
     return line_names[l];

@@ -103,6 +103,18 @@ double bill_optimal_interval_s(double stall_s, double between_stops_s, double re
 /* May the offer be taken away, nobody knows how often? Then interruptions are not billed. */
 bool bill_ignores_interruptions(const struct offer *o);
 
+/* What states on disk do to the drives of a node. */
+struct wear {
+    double written_bytes;        /* over the run, mid, without checkpoints */
+    double drive_writes;         /* of the whole disk; NAN: its size is unknown */
+    double drive_writes_per_day; /* of the run */
+};
+struct wear wear_make(const struct estimate *x, const struct bill *b);
+/* Whole writes a day over five years that drives for mostly reading are rated for (HPE's class of
+ * read-intensive SSDs; DWPD as blocksandfiles.com/2022/04/24/dwpd explains it). Drives of
+ * workstations have about a third. */
+#define WEAR_RATED_PER_DAY 1.0
+
 const char *bill_line_name(enum bill_line l);
 const char *cost_line_name(enum cost_line l);
 /* {low, mid, high, lines:{name:{low, mid, high}}}, hours with billed:{low, mid, high}; null for the

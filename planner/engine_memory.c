@@ -226,7 +226,7 @@ static struct states adapter_states(const struct rank *r)
         optimizer = 0;
     double shards = (double)strategy_parameter_shards(&r->own);
     double kept = param * adapters_over(r, shards) + frozen_over(r, shards);
-    return (struct states){s->memory.offloads_parameters ? 0 : kept,
+    return (struct states){s->offload & OFFLOAD_PARAMETERS ? 0 : kept,
         grad * adapters_over(r, (double)strategy_gradient_shards(&r->own)),
         optimizer * adapters_over(r, (double)strategy_optimizer_shards(&r->own))};
 }
@@ -237,7 +237,7 @@ static struct states make_states(const struct rank *r)
         return adapter_states(r);
     const struct strategy *s = r->s;
     bool is_mixed = s->master_bytes > 0 && s->precision != PRECISION_FP32;
-    bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
+    bool is_on_host = s->offload & OFFLOAD_OPTIMIZER;
     double param = is_mixed && r->p->has_fp32_shard ? 4 : r->act;
     double grad = is_mixed ? r->p->grad_bytes : r->act;
     if (s->memory.reduces_in_16bit)
@@ -251,7 +251,7 @@ static struct states make_states(const struct rank *r)
         grad += r->p->bf16_accumulator_bytes;
     else if (is_mixed && !shards_parameters(s)) /* ZeRO-3 copies a group at a time, later */
         optimizer += r->p->step_grad_bytes;
-    if (s->memory.offloads_parameters)
+    if (s->offload & OFFLOAD_PARAMETERS)
         param = 0;
     if (is_on_host)
         optimizer = 0;
@@ -351,7 +351,7 @@ static struct engine_memory peak_of(const struct rank *r)
     if (r->s->parallel.pipeline > 1)
         micro += r->p->stage_outputs * r->tokens * r->act * r->wide;
     double acts = micro * r->in_flight;
-    if (r->s->memory.offloads_activations)
+    if (r->s->offload & OFFLOAD_ACTIVATIONS)
         acts = fmin(acts, 2 * block);
     struct engine_memory base = {{0}, 0};
     base.part[PART_PARAMETERS] = st.param;

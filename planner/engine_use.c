@@ -6,43 +6,54 @@
 enum { MAX_MICRO_BATCH = 64, MAX_TENSOR = 8, MAX_PIPELINE = 16, STACKS_SHOWN = 400 };
 
 #define KIND(k) (1u << STRATEGY_##k)
+/* Sets of what is offloaded. */
+#define OFFLOADS(set)      (1u << (set))
+#define STATES             OFFLOADS(OFFLOAD_OPTIMIZER)
+#define ACTIVATIONS        OFFLOADS(OFFLOAD_ACTIVATIONS)
+#define STATES_ACTIVATIONS OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS)
+#define ALL_STATES         OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS)
+#define EVERYTHING         OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS)
+#define ON_DISK            OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_DISK)
 
 /* What the engine itself offers, by its documentation. */
 static const struct ability {
     unsigned kinds;
     enum strategy_kind usual;
-    bool offloads; /* the optimizer alone, to the host */
-    bool splits;   /* tensor, pipeline, context, experts */
+    unsigned offloads; /* sets beside none: FSDP moves all states or none, DeepSpeed has a disk,
+                          PyTorch and DeepSpeed wrap checkpointed blocks */
+    bool splits;       /* tensor, pipeline, context, experts */
     const char *export;
     bool searches_splits; /* tensor and pipeline, without which nobody uses it */
 } abilities[ENGINE_COUNT] = {
     [ENGINE_BERTH] = {.kinds = KIND(DDP) | KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP),
         .usual = STRATEGY_ZERO3,
-        .offloads = true},
+        .offloads = STATES | ALL_STATES | ON_DISK | ACTIVATIONS | STATES_ACTIVATIONS | EVERYTHING},
     [ENGINE_FSDP1] = {.kinds = KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP),
         .usual = STRATEGY_ZERO3,
+        .offloads = ALL_STATES | ACTIVATIONS | EVERYTHING,
         .export = "accelerate"},
     [ENGINE_FSDP2] = {.kinds = KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP),
         .usual = STRATEGY_ZERO3,
+        .offloads = ALL_STATES | ACTIVATIONS | EVERYTHING,
         .splits = true,
         .export = "fsdp2"},
     [ENGINE_DEEPSPEED] = {.kinds = KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3),
         .usual = STRATEGY_ZERO3,
-        .offloads = true,
+        .offloads = STATES | ALL_STATES | ON_DISK | ACTIVATIONS | STATES_ACTIVATIONS | EVERYTHING,
         .splits = true,
         .export = "deepspeed"},
     [ENGINE_ACCELERATE_ZERO3] = {.kinds = KIND(ZERO3),
         .usual = STRATEGY_ZERO3,
-        .offloads = true,
+        .offloads = STATES | ALL_STATES | ON_DISK,
         .export = "accelerate"},
     [ENGINE_MEGATRON] = {.kinds = KIND(ZERO1),
         .usual = STRATEGY_ZERO1,
-        .offloads = true,
+        .offloads = STATES,
         .splits = true,
         .searches_splits = true},
     [ENGINE_MEGATRON_DEEPSPEED] = {.kinds = KIND(ZERO1),
         .usual = STRATEGY_ZERO1,
-        .offloads = true,
+        .offloads = STATES,
         .splits = true,
         .searches_splits = true,
         .export = "deepspeed"},
@@ -128,7 +139,7 @@ enum strategy_kind engine_default_kind(enum engine g)
 
 bool engine_offloads(enum engine g)
 {
-    return abilities[g].offloads;
+    return abilities[g].offloads & STATES;
 }
 
 const char *engine_export(enum engine g)
@@ -142,9 +153,16 @@ enum rc engine_check(const struct strategy *s, struct err *e)
     const char *name = engine_name(s->engine);
     if (!(a->kinds & 1u << s->kind))
         return err_set(e, RC_INVALID, "engine %s has no %s", name, strategy_kind_name(s->kind));
-    if (s->offload == OFFLOAD_OPTIMIZER && !a->offloads)
+    if (s->offload == OFFLOAD_OPTIMIZER && !(a->offloads & STATES))
         return err_set(
             e, RC_INVALID, "engine %s does not keep the optimizer alone in host memory", name);
+    if (s->offload != OFFLOAD_NONE && !(a->offloads & OFFLOADS(s->offload)))
+        return err_set(
+            e, RC_INVALID, "engine %s has no offload '%s'", name, offload_name(s->offload));
+    if ((s->offload & OFFLOAD_PARAMETERS) && !strategy_parks_parameters(s))
+        return err_set(e, RC_INVALID,
+            "engine %s offloads parameters where they are sharded, not with %s", name,
+            strategy_kind_name(s->kind));
     if (!s->reshard_after_forward && !profile_of(s->engine)->is_bundled)
         return err_set(e, RC_INVALID,
             "of engine %s parameters kept from forward to backward go by the name of zero2", name);
@@ -169,6 +187,7 @@ struct maker {
     size_t cap;
     const struct job *job;
     const struct shape_of_ranks *shape;
+    enum space_stage stage;
 };
 
 static void add_micro_batches(struct maker *k, struct strategy s)
@@ -190,10 +209,16 @@ static void add_savings(struct maker *k, struct strategy s)
 {
     /* nobody measured Megatron's, and figures of others do not carry over */
     bool is_measured = !abilities[s.engine].searches_splits;
-    bool offloads = abilities[s.engine].offloads && is_measured && k->shape->is_gpu;
-    for (int offload = 0; offload <= offloads; offload++) {
+    unsigned can = is_measured && k->shape->is_gpu ? abilities[s.engine].offloads : 0;
+    const unsigned *offload = space_offloads(k->stage);
+    for (size_t i = 0; i < SPACE_OFFLOADS; i++) {
+        bool is_again = i > 0 && offload[i] == offload[i - 1];
+        s.offload = offload[i];
+        bool has_sense = !(s.offload & OFFLOAD_PARAMETERS) || strategy_parks_parameters(&s);
+        bool is_offered = s.offload == OFFLOAD_NONE || (can & OFFLOADS(s.offload));
+        if (is_again || !has_sense || !is_offered)
+            continue;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
-            s.offload = (enum offload)offload;
             s.recompute = (enum recompute)recompute;
             add_micro_batches(k, s);
         }
@@ -241,13 +266,14 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
     }
 }
 
-void engine_space(struct space *out, const struct job *j, const struct shape_of_ranks *shape)
+void engine_space(struct space *out, const struct job *j, const struct shape_of_ranks *shape,
+    enum space_stage stage)
 {
     *out = (struct space){NULL, 0};
     int64_t ranks = shape->ranks, per_node = shape->ranks_per_node;
     if (job_step_sequences(j) % ranks != 0)
         return;
-    struct maker k = {.out = out, .job = j, .shape = shape};
+    struct maker k = {.out = out, .job = j, .shape = shape, .stage = stage};
     add_kind(&k, STRATEGY_DDP, 1);
     add_kind(&k, STRATEGY_ZERO1, ranks);
     add_kind(&k, STRATEGY_ZERO2, ranks);

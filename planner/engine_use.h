@@ -27,7 +27,8 @@ enum rc engine_check(const struct strategy *s, struct err *e);
 enum rc engine_check_device(enum engine g, bool is_gpu, struct err *e);
 
 /* As space_make, for an engine that is not the bundled one: j->engine. */
-void engine_space(struct space *out, const struct job *j, const struct shape_of_ranks *shape);
+void engine_space(struct space *out, const struct job *j, const struct shape_of_ranks *shape,
+    enum space_stage stage);
 /* Can it keep the optimizer alone in host memory? */
 bool engine_offloads(enum engine g);
 /* The target of `berth export` that writes the engine's configuration; NULL for none. */

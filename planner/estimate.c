@@ -11,6 +11,8 @@
 
 /* fp32 master, first and second moment: what a checkpoint holds of a trained parameter. */
 enum { CHECKPOINT_BYTES_PER_PARAM = 12 };
+/* The last one, and the one being written. */
+enum { CHECKPOINTS_ON_DISK = 2 };
 /* A rank's process and the node's agent and system, beside what is planned. */
 static const double host_process_bytes = 1.5e9, host_system_bytes = 4e9;
 static const double cpu_process_bytes = 64e6, cpu_system_bytes = 512e6;
@@ -44,19 +46,30 @@ double estimate_fit_probability(const struct machine *machine, int64_t slab_byte
 
 bool estimate_fits(const struct estimate *x)
 {
-    bool is_host;
-    return estimate_short_by(x, &is_host) == 0;
+    enum memory where;
+    return estimate_short_by(x, &where) == 0;
 }
 
-int64_t estimate_short_by(const struct estimate *x, bool *is_host)
+int64_t estimate_short_by(const struct estimate *x, enum memory *where)
 {
-    *is_host = false;
+    *where = MEMORY_DEVICE;
     if (x->peak_bytes > x->capacity_bytes)
         return x->peak_bytes - x->capacity_bytes;
-    *is_host = true;
+    *where = MEMORY_HOST;
     if (x->host_capacity_bytes > 0 && x->host_ram_bytes > x->host_capacity_bytes)
         return x->host_ram_bytes - x->host_capacity_bytes;
-    return 0;
+    *where = MEMORY_DISK;
+    return x->disk_bytes > x->disk_capacity_bytes ? x->disk_bytes - x->disk_capacity_bytes : 0;
+}
+
+double estimate_disk_share(const struct estimate *x)
+{
+    const struct simulation *s = &x->simulation;
+    if (x->disk_bytes == 0)
+        return 0;
+    return (s->exposed_s[LANE_DISK] + s->exposed_s[LANE_HOST] + s->exposed_s[LANE_COPY_DOWN] +
+               s->exposed_s[LANE_COPY_UP]) /
+           s->step_s;
 }
 
 /* A node of a million ranks has more bytes than there are numbers for: the largest stands for all.
@@ -79,14 +92,33 @@ static double state_shares(const struct strategy *s)
     return (double)(strategy_optimizer_shards(s) * p->tensor * p->pipeline);
 }
 
+/* Of a checkpoint, what the ranks of a node write. */
+static double node_share(double checkpoint_bytes, const struct strategy *s)
+{
+    double writers = s->kind == STRATEGY_DDP ? 1 : (double)s->ranks_per_node;
+    return checkpoint_bytes / state_shares(s) * writers;
+}
+
+/* Asynchronous saving copies the states first; from those on disk, a few buffers at a time. */
+static double snapshot_bytes(double checkpoint_bytes, const struct strategy *s)
+{
+    return s->offload & OFFLOAD_DISK ? 0 : node_share(checkpoint_bytes, s);
+}
+
+int64_t estimate_disk_bytes(
+    const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s)
+{
+    if (!(s->offload & OFFLOAD_DISK))
+        return 0;
+    double states = (double)live->of[MEMORY_DISK] * (double)s->ranks_per_node;
+    return whole_bytes(states + CHECKPOINTS_ON_DISK * node_share(checkpoint_bytes, s));
+}
+
 int64_t estimate_host_ram_bytes(
     const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s, bool is_gpu)
 {
     double ranks = (double)s->ranks_per_node, host = (double)live->of[MEMORY_HOST];
-    /* asynchronous saving copies the rank's part of the states first; offloaded ones are there */
-    double own = checkpoint_bytes / state_shares(s);
-    double writers = s->kind == STRATEGY_DDP ? 1 : ranks;
-    double snapshot = own * fmin(writers, ranks);
+    double snapshot = snapshot_bytes(checkpoint_bytes, s);
     if (is_gpu)
         return whole_bytes(
             host * ranks + snapshot + host_process_bytes * ranks + host_system_bytes);
@@ -96,11 +128,15 @@ int64_t estimate_host_ram_bytes(
 
 static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
 {
+    double checkpoint = (double)x->checkpoint_bytes;
     struct live_bytes slabs = {.of = {[MEMORY_DEVICE] = x->peak_bytes,
-                                   [MEMORY_HOST] = x->host_slab_bytes / s->ranks_per_node}};
-    x->host_ram_bytes =
-        estimate_host_ram_bytes(&slabs, (double)x->checkpoint_bytes, s, mc->hw.is_gpu);
+                                   [MEMORY_HOST] = x->host_slab_bytes / s->ranks_per_node,
+                                   [MEMORY_DISK] = x->disk_state_bytes / s->ranks_per_node}};
+    x->host_ram_bytes = estimate_host_ram_bytes(&slabs, checkpoint, s, mc->hw.is_gpu);
+    x->host_snapshot_bytes = whole_bytes(snapshot_bytes(checkpoint, s));
     x->host_capacity_bytes = mc->hw.ram_bytes;
+    x->disk_bytes = estimate_disk_bytes(&slabs, checkpoint, s);
+    x->disk_capacity_bytes = mc->hw.nvme_bytes;
 }
 
 static void fill_capacity(struct estimate *x, const struct machine *mc)
@@ -186,12 +222,13 @@ struct save_s estimate_save_s(double bytes, const struct strategy *s, const stru
     double nodes = (double)s->ranks / (double)s->ranks_per_node;
     double shares = state_shares(s);
     double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
-    bool is_on_host = s->offload == OFFLOAD_OPTIMIZER;
-    double write = bytes / writers / mc->disk_bytes_per_s;
+    bool is_on_host = s->offload & OFFLOAD_OPTIMIZER, is_on_disk = s->offload & OFFLOAD_DISK;
+    /* what lies on the disk is read first; there is no snapshot to train on beside */
+    double write = bytes / writers / mc->disk_bytes_per_s * (is_on_disk ? 2 : 1);
     double snapshot = is_on_host ? 0 : bytes / shares / mc->copy_bytes_per_s;
+    bool waits = profile_of(s->engine)->is_bundled || is_on_disk;
     /* the bundled engine trains on when a save is written */
-    return (struct save_s){
-        .write = write, .stall = profile_of(s->engine)->is_bundled ? write : snapshot};
+    return (struct save_s){.write = write, .stall = waits ? write : snapshot};
 }
 
 static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)
@@ -348,6 +385,15 @@ struct live_bytes prepared_live_bytes(const struct prepared *p)
     return live;
 }
 
+/* Bytes that a step writes. */
+static double disk_bytes_of(const struct schedule *s)
+{
+    double bytes = 0;
+    for (int32_t i = 0; (s->strategy.offload & OFFLOAD_DISK) && i < s->n_ops; i++)
+        bytes += s->ops[i].kind == OP_DISK_WRITE ? s->ops[i].bytes : 0;
+    return bytes;
+}
+
 static void fill_memory(struct prepared *p)
 {
     struct estimate *x = &p->memory;
@@ -359,12 +405,21 @@ static void fill_memory(struct prepared *p)
         more[i].slab_bytes = p->schedule[p->n - 1]->slab_bytes[i];
         gap[i] = larger_gap(few[i], more[i]);
     }
-    for (int i = 0; i < PART_COUNT; i++)
+    for (int i = 0; i < PART_COUNT; i++) {
         x->part_bytes[i] =
             continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
+        x->host_part_bytes[i] = of_node(
+            continue_int(few[MEMORY_HOST].part_bytes[i], more[MEMORY_HOST].part_bytes[i], p->t),
+            &p->strategy);
+    }
     x->packing_bytes = gap[MEMORY_DEVICE];
     x->peak_bytes = live.of[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
     x->host_slab_bytes = of_node(live.of[MEMORY_HOST] + gap[MEMORY_HOST], &p->strategy);
+    x->disk_state_bytes = of_node(live.of[MEMORY_DISK], &p->strategy);
+    /* gradients that go there are written beside the states */
+    double written = disk_bytes_of(p->schedule[0]);
+    written += (disk_bytes_of(p->schedule[p->n - 1]) - written) * p->t;
+    x->disk_written_bytes = whole_bytes(written * (double)p->strategy.ranks_per_node);
 }
 
 static void release_schedules(struct prepared *p)
@@ -459,6 +514,25 @@ enum rc estimate_quick(struct estimate *out, const struct model *m, const struct
     return estimate(out, m, s, machine, false, e);
 }
 
+enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e)
+{
+    struct prepared *p = NULL;
+    enum rc rc = prepared_begin(&p, m, s, false, e);
+    if (rc)
+        return rc;
+    struct subject of = {m, s, p->params, p->trained};
+    for (int i = 0; i < p->n; i++)
+        layout_assign(p->schedule[i]);
+    fill_memory(p);
+    *out = p->memory;
+    fill_checkpoint(out, &of, machine);
+    fill_capacity(out, machine);
+    fill_host(out, s, machine);
+    prepared_free(p);
+    return RC_OK;
+}
+
 enum rc estimate_live_bytes(
     struct live_bytes *out, const struct model *m, const struct strategy *s, struct err *e)
 {
@@ -477,6 +551,7 @@ void estimate_memory(struct estimate *out, const struct live_bytes *live, const 
     memset(out, 0, sizeof *out);
     out->peak_bytes = live->of[MEMORY_DEVICE];
     out->host_slab_bytes = of_node(live->of[MEMORY_HOST], s);
+    out->disk_state_bytes = of_node(live->of[MEMORY_DISK], s);
     fill_engine_memory(out, m, s);
     fill_checkpoint(out, &of, machine);
     fill_capacity(out, machine);

@@ -40,6 +40,13 @@ struct estimate {
     int64_t host_slab_bytes;     /* pinned, of all ranks; on CPU 0 */
     int64_t host_ram_bytes;      /* with the snapshot for a checkpoint and what processes need */
     int64_t host_capacity_bytes; /* 0: unknown */
+    int64_t host_part_bytes[PART_COUNT]; /* of host_slab_bytes, live at the worst moment */
+    int64_t host_snapshot_bytes;         /* of host_ram_bytes, for a checkpoint */
+    /* disk of a node, for states that lie there; 0 without */
+    int64_t disk_bytes;          /* states, and two checkpoints of the node's part of them */
+    int64_t disk_state_bytes;    /* of it */
+    int64_t disk_capacity_bytes; /* 0: unknown or none */
+    int64_t disk_written_bytes;  /* by a step */
     /* an optimizer step */
     struct simulation simulation;
     double step_s, step_low_s, step_high_s; /* low, high: 90 % band */
@@ -61,6 +68,10 @@ enum rc estimate_make(struct estimate *out, const struct model *m, const struct 
     const struct machine *machine, struct err *e);
 /* Close to it, from a few blocks. No hash. */
 enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
+    const struct machine *machine, struct err *e);
+
+/* The bytes of estimate_quick alone; no time. Of the bundled engine. */
+enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
 
 /* Both in two halves, for many machines: preparing once, then pricing each. is_whole: as
@@ -91,9 +102,15 @@ void prepared_finish(struct prepared *p);
 void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
     const struct strategy *s, const struct machine *machine);
 
-/* Host memory that a node needs with so many live bytes of a rank: host_ram_bytes. */
+/* Host memory that a node needs with so many live bytes of a rank: host_ram_bytes; and of its disk:
+ * disk_bytes. */
 int64_t estimate_host_ram_bytes(
     const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s, bool is_gpu);
+int64_t estimate_disk_bytes(
+    const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s);
+/* Share of a step in which nothing but the disk, the host and copies between them work, for states
+ * on disk; 0 without. */
+double estimate_disk_share(const struct estimate *x);
 
 /* Seconds of writing a checkpoint of so many bytes, and of the snapshot that training waits for:
  * checkpoint_s and checkpoint_stall_s, without building anything. */
@@ -107,10 +124,11 @@ struct save_s estimate_save_s(
 /* What must be free: the slab; of another engine its tensors, and what its allocator cannot give
  * back when memory runs short. */
 int64_t estimate_needed_bytes(const struct estimate *x, const struct machine *machine);
-/* Fits in device memory (probability at least a half) and, where it is known, in host memory. */
+/* Fits in device memory (probability at least a half) and, where it is known, in host memory;
+ * states on disk need a disk that is known to be large enough. */
 bool estimate_fits(const struct estimate *x);
-/* Bytes that are missing, 0 when it fits; *is_host tells which memory. */
-int64_t estimate_short_by(const struct estimate *x, bool *is_host);
+/* Bytes that are missing, 0 when it fits; *where tells of which memory. */
+int64_t estimate_short_by(const struct estimate *x, enum memory *where);
 
 /* Flops of one token for MFU, and their definition in words (static). */
 double estimate_model_flops(const struct model *m, const struct strategy *s);

@@ -631,8 +631,10 @@ static void read_recompute(struct reader *r)
                             : strncasecmp(word, "selective", 9) == 0 ? RECOMPUTE_SELECTIVE
                                                                      : RECOMPUTE_NONE;
     const char *offload = cell(r, COL_offload);
-    if (strstr(offload, "optimizer-cpu"))
-        o->strategy.offload = OFFLOAD_OPTIMIZER;
+    o->strategy.offload = (strstr(offload, "optimizer-cpu") ? OFFLOAD_OPTIMIZER : 0u) |
+                          (strstr(offload, "param") ? OFFLOAD_PARAMETERS : 0u) |
+                          (strstr(offload, "activation") ? OFFLOAD_ACTIVATIONS : 0u);
+    o->strategy.memory.absorbs_copies = true;
     if (!*cell(r, COL_flash_attn))
         o->unstated |= UNSTATED_ATTENTION;
     o->strategy.has_plain_attention = strcasecmp(cell(r, COL_flash_attn), "no") == 0;
@@ -743,8 +745,7 @@ static void read_row(struct reader *r)
     read_recompute(r);
     struct memory_words words = {.year = whole(r, COL_year, 2022),
         .compile = cell(r, COL_compile),
-        .notes = cell(r, COL_notes),
-        .offload = cell(r, COL_offload)};
+        .notes = cell(r, COL_notes)};
     evidence_memory_options(o, &words);
     read_measured(r);
     check_cells(r);

@@ -95,8 +95,6 @@ void evidence_memory_options(struct evidence_row *row, const struct memory_words
         if (at && (sparing[i].what == SPARED_LOSS || sparing[i].what == SPARED_LOSS_PARTS))
             row->unstated &= ~(unsigned)UNSTATED_LOSS;
     }
-    o->offloads_parameters = strstr(w->offload, "param") != NULL;
-    o->offloads_activations = strstr(w->offload, "activation") != NULL;
 }
 
 /* --- what a run must have done --- */
@@ -145,7 +143,7 @@ static void do_partition_checkpoints(struct strategy *s)
 
 static void do_offload_checkpoints(struct strategy *s)
 {
-    s->memory.offloads_activations = true;
+    s->offload |= OFFLOAD_ACTIVATIONS;
 }
 
 static void do_one_sequence(struct strategy *s)

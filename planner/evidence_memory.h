@@ -8,7 +8,7 @@
 /* Cells of a row; never NULL. */
 struct memory_words {
     int64_t year;
-    const char *compile, *notes, *offload;
+    const char *compile, *notes;
 };
 
 /* Sets the row's strategy.memory, and master_bytes where weights are kept in 16 bits only. The

@@ -27,6 +27,17 @@ static int add_splits(char *buf, size_t size, const struct parallel *p)
     return n;
 }
 
+static int add_offload(char *buf, size_t size, unsigned offload)
+{
+    const char *states = offload & OFFLOAD_DISK           ? ", optimizer states on NVMe"
+                         : !(offload & OFFLOAD_OPTIMIZER) ? ""
+                         : offload & OFFLOAD_PARAMETERS   ? ", optimizer and parameters on the host"
+                                                          : ", optimizer on the host";
+    bool is_alone = offload & OFFLOAD_PARAMETERS && !(offload & OFFLOAD_OPTIMIZER);
+    return snprintf(buf, size, "%s%s%s", states, is_alone ? ", parameters on the host" : "",
+        offload & OFFLOAD_ACTIVATIONS ? ", activations on the host" : "");
+}
+
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
 {
     const char *engine = engine_name(s->engine), *kind = strategy_kind_name(s->kind);
@@ -41,8 +52,7 @@ char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
     if (s->recompute != RECOMPUTE_NONE)
         n += snprintf(
             buf + n, SEARCH_TEXT - (size_t)n, ", %s recompute", recompute_name(s->recompute));
-    if (s->offload != OFFLOAD_NONE)
-        n += snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", optimizer on the host");
+    n += add_offload(buf + n, SEARCH_TEXT - (size_t)n, s->offload);
     if (s->loss_chunks > 1)
         snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", loss in %d chunks", s->loss_chunks);
     return buf;
@@ -101,6 +111,36 @@ static void add_memory(struct str *out, const struct estimate *x)
     if (x->host_capacity_bytes > 0)
         str_addf(out, " of %s", units_bytes(b, (double)x->host_capacity_bytes));
     str_addf(out, "\n");
+    for (int i = 0; i < PART_COUNT; i++)
+        if (x->host_part_bytes[i] > 0)
+            str_addf(out, "  %-22s %12s  (pinned)\n", part_name((enum part)i),
+                units_bytes(a, (double)x->host_part_bytes[i]));
+}
+
+/* b: NULL without a run. */
+static void add_disk(struct str *out, const struct estimate *x, const struct bill *b)
+{
+    char a[UNITS_TEXT], c[UNITS_TEXT];
+    if (x->disk_bytes == 0)
+        return;
+    str_addf(out, "Disk of a node: %s", units_bytes(a, (double)x->disk_bytes));
+    if (x->disk_capacity_bytes > 0)
+        str_addf(out, " of %s", units_bytes(a, (double)x->disk_capacity_bytes));
+    str_addf(out, ", with two checkpoints; a step writes %s\n",
+        units_bytes(a, (double)x->disk_written_bytes));
+    if (!b)
+        return;
+    struct wear w = wear_make(x, b);
+    str_addf(out, "  the run writes %s", units_bytes(c, w.written_bytes));
+    if (isfinite(w.drive_writes))
+        str_addf(
+            out, ": the whole disk %.3g times, %.2g a day", w.drive_writes, w.drive_writes_per_day);
+    str_addf(out, "\n");
+    if (w.drive_writes_per_day > WEAR_RATED_PER_DAY)
+        str_addf(out,
+            "  which wears it out early: drives for mostly reading are rated for %.0f a day over "
+            "five years\n",
+            WEAR_RATED_PER_DAY);
 }
 
 static void add_share(struct str *out, const char *what, double s, double step_s)
@@ -114,7 +154,7 @@ static void add_step(struct str *out, const struct estimate *x)
 {
     static const char *const exposed[LANE_COUNT] = {NULL, "waiting for gathers",
         "waiting for reductions", "waiting for copies down", "waiting for copies up",
-        "waiting for the host"};
+        "waiting for the host", "waiting for the disk"};
     const struct simulation *s = &x->simulation;
     char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
     str_addf(out, "A step: %s (90 %%: %s to %s), %.0f tokens/s per rank, MFU %.1f %%\n",
@@ -169,6 +209,7 @@ void explain_estimate(struct str *out, const struct estimate *x, const struct mo
     str_addf(out, "%s\n", hardware_text(&mc->hw, text));
     str_addf(out, "%s\n\n", explain_strategy(s, text));
     add_memory(out, x);
+    add_disk(out, x, NULL);
     str_addf(out, "\n");
     add_step(out, x);
     str_addf(out, "MFU: %s\n", x->flops_definition);
@@ -245,6 +286,7 @@ void explain_winner(struct str *out, const struct search *s, const struct offers
         network_needs_describe(out, &p->network);
     str_addf(out, "\n");
     add_memory(out, &p->estimate);
+    add_disk(out, &p->estimate, &p->bill);
     str_addf(out, "\n");
     add_step(out, &p->estimate);
     str_addf(out, "\nHours and cost:\n");
@@ -442,7 +484,10 @@ static void add_alternative(struct str *out, const struct plan_file *p, const st
     if (!a->fits) {
         str_addf(out, "  %s: %s %s even with\n      %s\n", strategy_kind_name(a->kind),
             units_bytes(b, (double)a->short_by),
-            a->is_host ? "of host memory missing" : "too much for a rank", text);
+            a->where == MEMORY_DEVICE ? "too much for a rank"
+            : a->where == MEMORY_HOST ? "of host memory missing"
+                                      : "of disk missing",
+            text);
         return;
     }
     double slower = a->estimate.step_s / p->step_s - 1;

@@ -15,7 +15,11 @@ static const struct target {
     struct export_ability can;
 } targets[EXPORT_COUNT] = {
     [EXPORT_DEEPSPEED] = {"deepspeed", export_deepspeed,
-        {.offload = true, .micro = true, .batch = true, .optimizer = true, .tensor = true}},
+        {.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS | OFFLOAD_DISK,
+            .micro = true,
+            .batch = true,
+            .optimizer = true,
+            .tensor = true}},
     [EXPORT_FSDP2] = {"fsdp2", export_fsdp2,
         {.full_recompute = true, .reshard = true, .tensor = true, .context = true}},
     [EXPORT_ACCELERATE] = {"accelerate", export_accelerate, {0}}, /* as export_accelerate_can */
@@ -105,6 +109,26 @@ static void say_splits(
             export_lost(left_out, "%s parallelism of %lld", all[i].what, (long long)all[i].n);
 }
 
+unsigned export_fsdp_offload(const struct strategy *s)
+{
+    const unsigned states = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
+    return (s->offload & states) == states ? states : OFFLOAD_NONE;
+}
+
+static void say_offload(struct str *left_out, unsigned can, unsigned offload)
+{
+    static const struct {
+        unsigned what;
+        const char *words;
+    } all[] = {{OFFLOAD_OPTIMIZER, "the optimizer alone in host memory"},
+        {OFFLOAD_PARAMETERS, "parameters in host memory"},
+        {OFFLOAD_ACTIVATIONS, "activations in host memory"},
+        {OFFLOAD_DISK, "the optimizer's states on NVMe"}};
+    for (size_t i = 0; i < BASE_COUNT(all); i++)
+        if (offload & ~can & all[i].what)
+            export_lost(left_out, "%s", all[i].words);
+}
+
 static void say_memory(
     struct str *left_out, const struct export_ability *can, const struct strategy *s)
 {
@@ -113,8 +137,7 @@ static void say_memory(
     bool is_gathered = s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP;
     if (s->recompute != RECOMPUTE_NONE && !can_recompute)
         export_lost(left_out, "%s recompute of activations", recompute_name(s->recompute));
-    if (s->offload == OFFLOAD_OPTIMIZER && !can->offload)
-        export_lost(left_out, "the optimizer alone in host memory");
+    say_offload(left_out, can->offload, s->offload);
     if (is_gathered && !s->reshard_after_forward && !can->reshard)
         export_lost(left_out, "parameters kept from forward to backward");
     if (s->loss_chunks > 1)
@@ -168,6 +191,8 @@ enum rc export_make(struct str *out, struct str *left_out, enum export_target t,
     if (t == EXPORT_SLURM || t == EXPORT_ENV)
         return RC_OK;
     struct export_ability can = targets[t].can;
+    if (t == EXPORT_TORCHTITAN)
+        can.offload = export_fsdp_offload(in->strategy);
     if (t == EXPORT_ACCELERATE)
         can = export_accelerate_can(in->strategy);
     say_splits(left_out, &can, in->strategy);

@@ -50,14 +50,17 @@ enum rc export_make(struct str *out, struct str *left_out, enum export_target t,
 /* What a target's file can say beside kind, batch and precision. */
 struct export_ability {
     bool full_recompute, selective_recompute;
-    bool offload;   /* the optimizer alone */
-    bool reshard;   /* keeping parameters after forward */
-    bool micro;     /* the micro batch */
-    bool batch;     /* accumulation, or the global batch */
-    bool sequence;  /* its length */
-    bool optimizer; /* learning rate and so on */
+    unsigned offload; /* enum offload */
+    bool reshard;     /* keeping parameters after forward */
+    bool micro;       /* the micro batch */
+    bool batch;       /* accumulation, or the global batch */
+    bool sequence;    /* its length */
+    bool optimizer;   /* learning rate and so on */
     bool tensor, pipeline, context, expert;
 };
+
+/* What FSDP's offloading says of a strategy: parameters, gradients and optimizer, or nothing. */
+unsigned export_fsdp_offload(const struct strategy *s);
 
 /* "text" with all but printable ASCII escaped: good for YAML, TOML and JSON. */
 void export_quote(struct str *out, const char *text);

@@ -18,17 +18,20 @@ static bool is_deepspeed(const struct strategy *s)
     case ENGINE_FSDP2:
         return false;
     default: /* FSDP does not shard the optimizer alone, nor move it alone to the host */
-        return s->kind == STRATEGY_ZERO1 || s->offload == OFFLOAD_OPTIMIZER;
+        return s->kind == STRATEGY_ZERO1 ||
+               ((s->offload & OFFLOAD_OPTIMIZER) && !export_fsdp_offload(s));
     }
 }
 
 struct export_ability export_accelerate_can(const struct strategy *s)
 {
     if (is_deepspeed(s))
-        return (struct export_ability){.offload = true, .batch = true};
+        return (struct export_ability){
+            .offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK, .batch = true};
     if (s->kind == STRATEGY_DDP)
         return (struct export_ability){0};
-    return (struct export_ability){.full_recompute = true,
+    return (struct export_ability){.offload = export_fsdp_offload(s),
+        .full_recompute = true,
         .reshard = true,
         .tensor = s->engine != ENGINE_FSDP1,
         .context = s->engine != ENGINE_FSDP1};
@@ -131,12 +134,12 @@ static enum rc write_fsdp(struct str *out, struct str *left_out, const struct ex
     else
         str_addf(out, "  fsdp_version: 2\n  fsdp_reshard_after_forward: %s\n", yes_no(!keeps));
     str_addf(out,
-        "  fsdp_offload_params: false\n"
+        "  fsdp_offload_params: %s\n"
         "  fsdp_auto_wrap_policy: \"TRANSFORMER_BASED_WRAP\"\n"
         "  fsdp_state_dict_type: \"SHARDED_STATE_DICT\"\n"
         "  fsdp_cpu_ram_efficient_loading: true\n"
         "  fsdp_activation_checkpointing: %s\n",
-        yes_no(s->recompute == RECOMPUTE_FULL));
+        yes_no(export_fsdp_offload(s)), yes_no(s->recompute == RECOMPUTE_FULL));
     if (version == 2)
         add_mesh(out, s);
     add_precision(out, left_out, s->precision);
@@ -169,11 +172,16 @@ static enum rc write_deepspeed(
         str_addf(out, "  gradient_clipping: %.17g\n", in->training->clip_norm);
     str_addf(out,
         "  offload_optimizer_device: \"%s\"\n"
-        "  offload_param_device: \"none\"\n"
+        "%s"
+        "  offload_param_device: \"%s\"\n"
         "  zero3_init_flag: %s\n"
         "  zero3_save_16bit_model: %s\n"
         "  zero_stage: %d\n",
-        s->offload == OFFLOAD_OPTIMIZER ? "cpu" : "none", yes_no(is_whole), yes_no(is_whole),
+        s->offload & OFFLOAD_DISK        ? "nvme"
+        : s->offload & OFFLOAD_OPTIMIZER ? "cpu"
+                                         : "none",
+        s->offload & OFFLOAD_DISK ? "  offload_optimizer_nvme_path: \"/local_nvme\"\n" : "",
+        strategy_parks_parameters(s) ? "cpu" : "none", yes_no(is_whole), yes_no(is_whole),
         s->kind == STRATEGY_DDP ? 0 : (int)s->kind - (int)STRATEGY_DDP);
     add_precision(out, left_out, s->precision);
     add_machines(out, left_out, in);

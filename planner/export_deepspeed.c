@@ -20,6 +20,21 @@ static struct json *enabled(void)
     return v;
 }
 
+/* Where the disk is mounted is for whoever knows the nodes. */
+static struct json *offload_json(bool is_on_disk)
+{
+    struct json *v = json_obj();
+    json_add_str(v, "device", is_on_disk ? "nvme" : "cpu");
+    if (is_on_disk) {
+        json_add_str(v, "nvme_path", "/local_nvme");
+        json_add_int(v, "buffer_count", 4);
+        json_add_bool(v, "pipeline_read", true);
+        json_add_bool(v, "pipeline_write", true);
+    }
+    json_add_bool(v, "pin_memory", true);
+    return v;
+}
+
 /* Buckets are DeepSpeed's defaults, which the prediction is of. */
 static struct json *zero_json(const struct strategy *s)
 {
@@ -36,12 +51,18 @@ static struct json *zero_json(const struct strategy *s)
     }
     if (s->kind == STRATEGY_HSDP)
         json_add_int(v, "mics_shard_size", s->shard_degree);
-    if (s->offload == OFFLOAD_OPTIMIZER) {
-        struct json *offload = json_obj();
-        json_add_str(offload, "device", "cpu");
-        json_add_bool(offload, "pin_memory", true);
-        json_add(v, "offload_optimizer", offload);
-    }
+    if (s->offload & OFFLOAD_OPTIMIZER)
+        json_add(v, "offload_optimizer", offload_json(s->offload & OFFLOAD_DISK));
+    if (strategy_parks_parameters(s))
+        json_add(v, "offload_param", offload_json(false));
+    return v;
+}
+
+/* For blocks that deepspeed.checkpointing wraps. */
+static struct json *checkpointing_json(void)
+{
+    struct json *v = json_obj();
+    json_add_bool(v, "cpu_checkpointing", true);
     return v;
 }
 
@@ -125,6 +146,8 @@ enum rc export_deepspeed(
         json_add_int(tensor, "autotp_size", s->parallel.tensor);
         json_add(v, "tensor_parallel", tensor);
     }
+    if (s->offload & OFFLOAD_ACTIVATIONS)
+        json_add(v, "activation_checkpointing", checkpointing_json());
     add_training(v, in, left_out);
     if (s->kind == STRATEGY_HSDP)
         export_lost(left_out,

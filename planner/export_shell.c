@@ -139,6 +139,8 @@ enum rc export_slurm(
         export_lost(left_out, "how the model is sharded; `--to` another target writes it");
     else if (s->offload == OFFLOAD_OPTIMIZER)
         export_lost(left_out, "the optimizer in host memory");
+    else if (s->offload != OFFLOAD_NONE)
+        export_lost(left_out, "offload of %s", offload_name(s->offload));
     if (is_megatron && in->training)
         export_lost(left_out, "optimizer, learning rate, tokenizer and data");
     return RC_OK;

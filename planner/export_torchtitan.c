@@ -105,6 +105,8 @@ static void add_training(struct str *out, struct str *left_out, const struct exp
         add_num(out, "max_norm", in->training->clip_norm);
     else if (in->training)
         export_lost(left_out, "training without clipping");
+    if (export_fsdp_offload(s))
+        str_add(out, "enable_cpu_offload = true\n");
     add_text(out, "mixed_precision_param", s->precision == PRECISION_FP32 ? "float32" : "bfloat16");
     if (s->precision == PRECISION_FP16)
         export_lost(left_out, "fp16; bf16 is written");

@@ -61,6 +61,14 @@ static void insert_by_offset(struct placed *placed, size_t n, const struct buffe
     placed[i] = (struct placed){b->offset, b->offset + b->bytes, b->first_op, b->last_op};
 }
 
+static bool has_any(const struct schedule *s, enum memory memory)
+{
+    for (int32_t i = 0; i < s->n_buffers; i++)
+        if (s->buffers[i].memory == memory)
+            return true;
+    return false;
+}
+
 /* Greedy by size: packs the periodic shapes here to within a few per cent of the live peak
  * (tests/unit/planner/schedule.c holds it to that). */
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
@@ -131,12 +139,17 @@ static bool copy_offsets(struct schedule *s, int section)
 void layout_assign(struct schedule *s)
 {
     int64_t base[MEMORY_COUNT], slab[MEMORY_COUNT];
-    for (int m = 0; m < MEMORY_COUNT; m++)
+    bool is_used[MEMORY_COUNT];
+    for (int m = 0; m < MEMORY_COUNT; m++) {
+        is_used[m] = has_any(s, (enum memory)m);
         base[m] = slab[m] = place_persistent(s, (enum memory)m);
+    }
     for (int sec = 0; sec < s->n_sections; sec++) {
         if (copy_offsets(s, sec))
             continue;
         for (int m = 0; m < MEMORY_COUNT; m++) {
+            if (!is_used[m])
+                continue;
             int64_t end = place_section(s, sec, (enum memory)m, base[m]);
             slab[m] = end > slab[m] ? end : slab[m];
         }
@@ -177,6 +190,8 @@ struct layout_peak layout_peak(const struct schedule *s, enum memory memory)
     struct layout_peak p = {.op = -1, .slab_bytes = s->slab_bytes[memory]};
     int64_t best = -1;
     int best_section = -1;
+    if (!has_any(s, memory))
+        return p;
     for (int i = 0; i < s->n_sections; i++) {
         int64_t peak;
         int32_t at = section_peak(s, i, memory, &peak);

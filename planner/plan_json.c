@@ -43,6 +43,25 @@ static struct json *memory_json(const struct estimate *x)
     return v;
 }
 
+/* They sum to ram_bytes. */
+static struct json *host_parts_json(const struct estimate *x)
+{
+    struct json *parts = json_obj();
+    int64_t pinned = 0;
+    if (x->host_slab_bytes > INT64_MAX / 16) /* not to be counted */
+        return parts;
+    for (int i = 0; i < PART_COUNT; i++) {
+        pinned += x->host_part_bytes[i];
+        if (x->host_part_bytes[i] > 0)
+            json_add_int(parts, part_name((enum part)i), x->host_part_bytes[i]);
+    }
+    json_add_int(parts, "packing", x->host_slab_bytes - pinned);
+    json_add_int(parts, "checkpoint_snapshot", x->host_snapshot_bytes);
+    json_add_int(
+        parts, "processes", x->host_ram_bytes - x->host_slab_bytes - x->host_snapshot_bytes);
+    return parts;
+}
+
 static struct json *host_json(const struct estimate *x)
 {
     struct json *v = json_obj();
@@ -51,6 +70,32 @@ static struct json *host_json(const struct estimate *x)
         json_add_int(v, "capacity_bytes", x->host_capacity_bytes);
     else
         json_add_null(v, "capacity_bytes");
+    json_add(v, "parts", host_parts_json(x));
+    return v;
+}
+
+/* b: NULL without a run. */
+static struct json *disk_json(const struct estimate *x, const struct bill *b)
+{
+    struct json *v = json_obj();
+    json_add_int(v, "nvme_bytes", x->disk_bytes);
+    if (x->disk_bytes == 0)
+        return v;
+    struct json *parts = json_obj();
+    json_add_int(parts, "optimizer", x->disk_state_bytes);
+    json_add_int(parts, "checkpoints", x->disk_bytes - x->disk_state_bytes);
+    json_add(v, "parts", parts);
+    if (x->disk_capacity_bytes > 0)
+        json_add_int(v, "capacity_bytes", x->disk_capacity_bytes);
+    else
+        json_add_null(v, "capacity_bytes");
+    json_add_int(v, "written_bytes_per_step", x->disk_written_bytes);
+    if (b) {
+        struct wear w = wear_make(x, b);
+        json_add_num(v, "written_bytes", w.written_bytes);
+        json_add_num(v, "drive_writes", w.drive_writes);
+        json_add_num(v, "drive_writes_per_day", w.drive_writes_per_day);
+    }
     return v;
 }
 
@@ -66,6 +111,7 @@ static struct json *step_parts_json(const struct simulation *s)
         {LANE_COPY_DOWN, "exposed_copy_down"},
         {LANE_COPY_UP, "exposed_copy_up"},
         {LANE_HOST, "exposed_host_compute"},
+        {LANE_DISK, "exposed_disk"},
     };
     struct json *v = json_obj();
     double rest = s->step_s - s->busy_s[LANE_COMPUTE];
@@ -158,11 +204,10 @@ static struct json *checkpoint_json(const struct estimate *x, const struct bill 
 static struct json *sections_json(
     const struct estimate *x, const struct machine *machine, const struct bill *b)
 {
-    struct json *v = json_obj(), *disk = json_obj();
+    struct json *v = json_obj();
     json_add(v, "memory", memory_json(x));
     json_add(v, "host", host_json(x));
-    json_add_int(disk, "nvme_bytes", 0);
-    json_add(v, "disk", disk);
+    json_add(v, "disk", disk_json(x, b));
     json_add(v, "step", step_json(x));
     json_add(v, "checkpoint", checkpoint_json(x, b));
     json_add(v, "basis", basis_json(x, machine));

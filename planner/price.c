@@ -32,6 +32,9 @@ enum work op_work(enum op_kind kind)
     case OP_COPY_DOWN:
     case OP_COPY_UP:
         return WORK_COPIES;
+    case OP_DISK_READ:
+    case OP_DISK_WRITE:
+        return WORK_DISK;
     case OP_ADAMW:
     case OP_GRAD_NORM:
         return WORK_OPTIMIZER;
@@ -48,7 +51,8 @@ enum form {
     FORM_COLLECTIVE,
     FORM_COPY,
     FORM_HOST_ADAM,
-    FORM_LOW_RANK
+    FORM_LOW_RANK,
+    FORM_DISK
 };
 
 /* Kinds that are not listed stream memory; their variant is the kind. */
@@ -66,6 +70,8 @@ static const struct {
     [OP_SCALARS] = {FORM_COLLECTIVE, COLLECTIVE_ALL_REDUCE},
     [OP_COPY_DOWN] = {FORM_COPY, 0},
     [OP_COPY_UP] = {FORM_COPY, 0},
+    [OP_DISK_READ] = {FORM_DISK, 0},
+    [OP_DISK_WRITE] = {FORM_DISK, 0},
 };
 
 /* --- keys --- */
@@ -142,6 +148,7 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
         k.amount = (double)op->dim[0];
         break;
     case FORM_COPY:
+    case FORM_DISK:
         k.amount = op->bytes;
         break;
     default:
@@ -185,6 +192,8 @@ static double price_s(const struct price_key *k, const struct machine *m)
         return machine_copy_s(m, k->amount);
     case FORM_HOST_ADAM:
         return machine_host_adam_s(m, k->amount);
+    case FORM_DISK:
+        return machine_disk_s(m, k->amount);
     default:
         return machine_stream_s(m, (enum op_kind)k->variant, k->amount);
     }

@@ -19,7 +19,8 @@
     X(WORK_ELEMENTWISE, "elementwise")                                                             \
     X(WORK_OPTIMIZER, "optimizer")                                                                 \
     X(WORK_COLLECTIVES, "collectives")                                                             \
-    X(WORK_COPIES, "copies")
+    X(WORK_COPIES, "copies")                                                                       \
+    X(WORK_DISK, "disk")
 
 enum work {
 #define X(name, word) name,

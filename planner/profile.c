@@ -14,6 +14,8 @@
  * elements of two bytes, twice (one fills while the other is reduced), and
  * stage3_prefetch_bucket_size of 5e7; DDP of torch 25 MB, twice. Pipelines under DeepSpeed reduce
  * at their end and need half a bucket's worth (bigscience: 1e9 in 60 runs; without one 3e9 in 7).
+ * Disk: DeepSpeed swaps fp32 gradients out and in beside the states (stage3.py,
+ * swap_out_gradients of runtime/swap_tensor/optimizer_utils.py).
  * Logits: bf16, an fp32 copy, log-probabilities, their gradient and its copy: 16 bytes in eager
  * PyTorch, 14 compiled (torchtitan's Llama-3-8B over sequence lengths); Megatron's
  * vocabulary-parallel loss keeps bf16 logits, an fp32 copy and the softmax, 10, and 6 with
@@ -75,6 +77,7 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .live_params = 1e9,
         .step_grad_bytes = 4,
         .keeps_gradients = true,
+        .disk_grad_bytes = 4,
         .prefetch = 2},
     [ENGINE_ACCELERATE_ZERO3] = {.name = "accelerate-zero3",
         .stack = "deepspeed-accelerate",
@@ -91,6 +94,7 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .live_params = 1e9,
         .step_grad_bytes = 4,
         .keeps_gradients = true,
+        .disk_grad_bytes = 4,
         .prefetch = 2},
     [ENGINE_MEGATRON] = {.name = "megatron",
         .stack = "megatron",

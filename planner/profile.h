@@ -57,6 +57,7 @@ struct engine_profile {
     bool fuses_split_loss;      /* also where the vocabulary is split */
     bool keeps_gradients;       /* their memory is never given back */
     bool keeps_8bit_inputs;     /* inputs of 8-bit products are kept as such */
+    int disk_grad_bytes;        /* of gradients that go to disk and back with offloaded states */
     int prefetch;               /* units gathered ahead */
     enum selective selective;
 };

@@ -580,6 +580,11 @@ double machine_host_adam_s(const struct machine *m, double elems)
     return elems * (double)m->hw.ranks_per_node / m->host_adam_bytes_per_s;
 }
 
+double machine_disk_s(const struct machine *m, double bytes)
+{
+    return bytes * (double)m->hw.ranks_per_node / m->disk_bytes_per_s;
+}
+
 /* --- collectives --- */
 
 static struct rank_group group_of(int64_t ranks, int64_t per_node)

@@ -166,7 +166,7 @@ struct machine {
     double copy_bytes_per_s;      /* per rank, device to host and back each */
     double host_bytes_per_s;      /* DRAM of a node */
     double host_adam_bytes_per_s; /* of a node: parameters' states updated on the host */
-    double disk_bytes_per_s;      /* of a node, sustained writing */
+    double disk_bytes_per_s;      /* of a node, sustained: writing, or reading, or both together */
     double step_overhead_s;       /* per optimizer step, not otherwise accounted for */
     double jitter_per_doubling;   /* step grows by this for each doubling beyond 8 ranks */
 
@@ -210,6 +210,8 @@ double machine_stream_s(const struct machine *m, enum op_kind kind, double bytes
 double machine_copy_s(const struct machine *m, double bytes);
 /* AdamW over so many elements of one rank in host memory, all ranks of the node at once. */
 double machine_host_adam_s(const struct machine *m, double elems);
+/* So many bytes of one rank from or to the disk of its node, all ranks of the node at once. */
+double machine_disk_s(const struct machine *m, double bytes);
 
 /* Ranks of one collective: how many, and over how many nodes they are spread evenly. */
 struct rank_group {

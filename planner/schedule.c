@@ -19,7 +19,7 @@ static const char *const PART_NAMES[] = {
 };
 
 static const char *const LANE_NAMES[] = {
-    "compute", "gather", "reduce", "copy_down", "copy_up", "host_compute"};
+    "compute", "gather", "reduce", "copy_down", "copy_up", "host_compute", "disk"};
 static const char *const SECTION_NAMES[] = {"first", "middle", "last", "only", "boundary"};
 
 const char *op_kind_name(enum op_kind k)
@@ -81,7 +81,8 @@ static void hash_op(struct hash_stream *h, const struct op *op)
     }
     for (int i = 0; i < LANE_COUNT; i++) {
         int64_t wait = op->waits[i];
-        hash_ints(h, &wait, 1);
+        if (i != LANE_DISK || wait >= 0) /* hashes are older than the lane */
+            hash_ints(h, &wait, 1);
     }
 }
 
@@ -100,7 +101,7 @@ struct hash128 schedule_hash(const struct schedule *s)
         int64_t row[] = {sec->kind, sec->first_op, sec->n_ops, sec->repeat};
         hash_ints(h, row, BASE_COUNT(row));
     }
-    hash_ints(h, s->slab_bytes, MEMORY_COUNT);
+    hash_ints(h, s->slab_bytes, s->slab_bytes[MEMORY_DISK] > 0 ? MEMORY_COUNT : MEMORY_DISK);
     struct hash128 out = hash_stream_end(h);
     hash_stream_free(h);
     return out;

@@ -28,6 +28,7 @@ enum lane {
     LANE_COPY_DOWN,
     LANE_COPY_UP,
     LANE_HOST,
+    LANE_DISK,
     LANE_COUNT
 };
 
@@ -72,8 +73,9 @@ enum lane {
  *                                      [W param: bf16 or fp32 copy]   all the own part of the unit
  * copy_down/up   dim elems elem_bytes  arg R from W to
  * For prediction only, of what the bundled engine does not run:
- * all_to_all     tokens to the ranks of their experts, and back
- * scores         softmax and mask over stored attention scores
+ * disk_read      dim elems elem_bytes  arg R master R m R v (on disk) W states: of a unit's own
+ * part disk_write     dim elems elem_bytes  arg R states W master W m W v all_to_all     tokens to
+ * the ranks of their experts, and back scores         softmax and mask over stored attention scores
  * dequantise     frozen matrices of a unit from few bits to the type of activations
  * all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
  */
@@ -105,7 +107,9 @@ enum lane {
     X(OP_COPY_UP, "copy_up")                                                                       \
     X(OP_ALL_TO_ALL, "all_to_all")                                                                 \
     X(OP_SCORES, "scores")                                                                         \
-    X(OP_DEQUANTISE, "dequantise")
+    X(OP_DEQUANTISE, "dequantise")                                                                 \
+    X(OP_DISK_READ, "disk_read")                                                                   \
+    X(OP_DISK_WRITE, "disk_write")
 
 enum op_kind {
 #define X(name, word) name,
@@ -172,7 +176,7 @@ struct op {
     double bytes;              /* memory traffic; payload of the full vector for collectives */
 };
 
-enum memory { MEMORY_DEVICE, MEMORY_HOST, MEMORY_COUNT };
+enum memory { MEMORY_DEVICE, MEMORY_HOST, MEMORY_DISK, MEMORY_COUNT };
 enum lifetime { LIFETIME_RUN, LIFETIME_OP }; /* RUN: persistent; OP: inside one section */
 
 /* What a buffer is for; the named parts of every memory report. */

@@ -89,7 +89,7 @@ void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offs
                     .buffer = buffer, .access = (uint8_t)access, .offset = offset, .bytes = bytes});
 }
 
-static void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_t bytes)
+void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_t bytes)
 {
     add_arg(
         op, (struct ref){.buffer = buffer, .access = (uint8_t)access, .is_own = 1, .bytes = bytes});
@@ -97,18 +97,18 @@ static void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_
 
 /* --- what the strategy holds --- */
 
-static bool shards_parameters(const struct builder *b)
+bool shards_parameters(const struct builder *b)
 {
     return strategy_parameter_shards(&b->s->strategy) > 1 ||
            b->s->strategy.kind == STRATEGY_ZERO3 || b->s->strategy.kind == STRATEGY_HSDP;
 }
 
-static bool shards_gradients(const struct builder *b)
+bool shards_gradients(const struct builder *b)
 {
     return b->s->strategy.kind >= STRATEGY_ZERO2;
 }
 
-static bool shards_optimizer(const struct builder *b)
+bool shards_optimizer(const struct builder *b)
 {
     return b->s->strategy.kind >= STRATEGY_ZERO1;
 }
@@ -217,23 +217,26 @@ static void emit_gather(struct builder *b, int unit)
     op->group = GROUP_SHARD;
     op->dim[0] = u->elems;
     op->dim[1] = u->shard_elems;
-    op_arg(b, op, ACCESS_READ, b->s->state[unit].param);
-    if (b->s->state[unit].adapter >= 0)
-        op_arg(b, op, ACCESS_READ, b->s->state[unit].adapter);
+    const struct unit_buffers *st = &b->s->state[unit];
+    bool is_parked = strategy_parks_parameters(&b->s->strategy);
+    op_arg(b, op, ACCESS_READ, is_parked ? b->shard_up[unit] : st->param);
+    if (st->adapter >= 0 && !is_parked)
+        op_arg(b, op, ACCESS_READ, st->adapter);
     op_arg(b, op, ACCESS_WRITE, full);
     op->bytes = (double)bytes;
     b->gathered[unit] = full;
 }
 
-/* Gather what the visit needs and is not there. */
-static void gather_for(struct builder *b, const struct visit *visits, int at)
+/* Emit for each unit that the visit needs and that is not there. */
+static void for_missing(struct builder *b, const struct visit *visits, int at,
+    void (*emit)(struct builder *b, int unit))
 {
     for (int unit = 0; unit < b->s->n_units; unit++) {
         if (!visit_needs(b, &visits[at], unit))
             continue;
         int before = previous_use(b, visits, at, unit);
         if (before < 0 || !stays_resident(b, before, at))
-            emit_gather(b, unit);
+            emit(b, unit);
     }
 }
 
@@ -256,7 +259,7 @@ static void begin_unit_grad(struct builder *b, int unit)
     op_arg(b, op, ACCESS_WRITE, b->unit_grad[unit]);
 }
 
-static void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer)
+void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer)
 {
     struct op *op = builder_op(b, OP_ALL_REDUCE, LANE_REDUCE, unit);
     op->group = (uint8_t)group;
@@ -267,10 +270,9 @@ static void emit_all_reduce(struct builder *b, int unit, enum op_group group, in
         (double)(b->s->buffers[buffer].bytes / b->grad_bytes) * (double)b->profile->reduce_bytes;
 }
 
-static void emit_reduce_scatter(struct builder *b, int unit)
+static void emit_reduce_scatter(struct builder *b, int unit, int32_t grad)
 {
     const struct trained_unit *u = &b->trained[unit];
-    int32_t grad = b->s->state[unit].grad;
     bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
     struct op *op = builder_op(b, OP_REDUCE_SCATTER, LANE_REDUCE, unit);
     op->group = GROUP_SHARD;
@@ -292,17 +294,25 @@ static void emit_reduce_scatter(struct builder *b, int unit)
 static void reduce_unit(struct builder *b, int unit)
 {
     const struct strategy *st = &b->s->strategy;
+    bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
     bool is_final = b->kind == SECTION_LAST || b->kind == SECTION_ONLY;
+    bool is_parked = strategy_parks_gradients(st);
+    int32_t grad = b->s->state[unit].grad;
+    emit_parked_down(b);
     if (b->trained[unit].elems == 0)
         return;
+    if (is_parked)
+        grad = begin_parked_grad(b, unit, is_first);
     if (shards_gradients(b))
-        emit_reduce_scatter(b, unit);
+        emit_reduce_scatter(b, unit, grad);
     else if (is_final && st->kind == STRATEGY_ZERO1)
-        emit_reduce_scatter(b, unit);
+        emit_reduce_scatter(b, unit, grad);
     else if (is_final)
-        emit_all_reduce(b, unit, GROUP_WORLD, b->s->state[unit].grad);
+        emit_all_reduce(b, unit, GROUP_WORLD, grad);
     if (is_final && st->kind == STRATEGY_HSDP && st->ranks > st->shard_degree)
-        emit_all_reduce(b, unit, GROUP_REPLICA, b->s->state[unit].grad);
+        emit_all_reduce(b, unit, GROUP_REPLICA, grad);
+    if (is_parked)
+        park_grad(b, unit, grad, is_final);
 }
 
 /* --- micro steps --- */
@@ -339,10 +349,10 @@ static void emit_visit(struct builder *b, const struct visit *v)
 static void reset_micro(struct builder *b)
 {
     for (int u = 0; u < b->s->n_units; u++) {
-        b->gathered[u] = b->unit_grad[u] = -1;
+        b->gathered[u] = b->unit_grad[u] = b->shard_up[u] = -1;
         b->written[u] = 0;
     }
-    b->x = b->dx = -1;
+    b->x = b->dx = b->parked = -1;
 }
 
 static void begin_section(struct builder *b, enum section_kind kind, int64_t repeat)
@@ -370,6 +380,35 @@ static void emit_scalars(struct builder *b, enum op_group group, int first, int 
     op->bytes = 8.0 * count;
 }
 
+/* How far a micro step is: visits for which units were gathered, and copied up to be. */
+struct progress {
+    const struct visit *visits;
+    int n, copied, gathered;
+};
+
+/* Copies up run a visit ahead of the gathers that they feed. */
+static void bring_parameters(struct builder *b, struct progress *p, int at)
+{
+    int last = at + b->s->strategy.prefetch;
+    bool copies = strategy_parks_parameters(&b->s->strategy);
+    for (; copies && p->copied < p->n && p->copied <= last + 1; p->copied++)
+        for_missing(b, p->visits, p->copied, emit_param_up);
+    for (; shards_parameters(b) && p->gathered < p->n && p->gathered <= last; p->gathered++)
+        for_missing(b, p->visits, p->gathered, emit_gather);
+}
+
+/* What the block visited before keeps goes down while this one computes, and what the next one
+ * needs comes up. */
+static void move_activations(struct builder *b, const struct progress *p, int at)
+{
+    const struct visit *before = at > 0 ? &p->visits[at - 1] : NULL;
+    const struct visit *next = at + 1 < p->n ? &p->visits[at + 1] : NULL;
+    if (before && !before->is_backward && offloads_block(b, before->unit))
+        emit_acts_down(b, before->unit);
+    if (next && next->is_backward && offloads_block(b, next->unit))
+        emit_acts_up(b, next->unit);
+}
+
 /* List order decides when memory may be used again: gathers are listed prefetch visits ahead of
  * their use, and a unit's reduction one visit after its backward, so that each overlaps with the
  * products in between. */
@@ -379,41 +418,39 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
     if (kind == SECTION_FIRST || kind == SECTION_ONLY)
         emit_scalars(b, GROUP_WORLD, SCALAR_TARGETS, 1);
     struct visit *visits = base_alloc(sizeof(*visits) * 2 * (size_t)b->s->n_units);
-    int n = make_visits(b, visits);
-    int gathered_to = 0;
+    struct progress p = {.visits = visits, .n = make_visits(b, visits)};
     int to_reduce = -1;
-    for (int i = 0; i < n; i++) {
-        for (;
-             shards_parameters(b) && gathered_to < n && gathered_to <= i + b->s->strategy.prefetch;
-             gathered_to++)
-            gather_for(b, visits, gathered_to);
+    for (int i = 0; i < p.n; i++) {
+        bring_parameters(b, &p, i);
         emit_visit(b, &visits[i]);
+        move_activations(b, &p, i);
         if (to_reduce >= 0)
             reduce_unit(b, to_reduce);
         to_reduce = visits[i].is_backward ? visits[i].unit : -1;
     }
     reduce_unit(b, to_reduce);
+    emit_parked_down(b);
     free(visits);
     end_section(b);
 }
 
 /* --- boundary --- */
 
-static int64_t own_elems(const struct builder *b, int unit)
+int64_t own_elems(const struct builder *b, int unit)
 {
     const struct trained_unit *u = &b->trained[unit];
     return shards_optimizer(b) ? u->shard_elems : u->elems;
 }
 
 /* The parameters that are trained. */
-static int32_t trained_param(const struct builder *b, int unit)
+int32_t trained_param(const struct builder *b, int unit)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     return trains_all(b) ? st->param : st->adapter;
 }
 
 /* The own part of a persistent buffer that may hold the whole unit. */
-static void arg_own_part(struct builder *b, struct op *op, enum access access, int32_t buffer,
+void arg_own_part(struct builder *b, struct op *op, enum access access, int32_t buffer,
     bool is_sharded, int64_t bytes)
 {
     if (is_sharded || !shards_optimizer(b))
@@ -422,88 +459,54 @@ static void arg_own_part(struct builder *b, struct op *op, enum access access, i
         op_arg_own(op, access, buffer, bytes);
 }
 
-static void emit_grad_norm(struct builder *b, int unit)
+void emit_grad_norm(struct builder *b, int unit, int32_t grad)
 {
     const struct trained_unit *u = &b->trained[unit];
     struct op *op = builder_op(b, OP_GRAD_NORM, LANE_COMPUTE, unit);
     op->dim[0] = u->shard_elems;
     /* replicated gradients are split as sharded ones are, so that the sum has the same order */
     if (shards_gradients(b))
-        op_arg(b, op, ACCESS_READ, b->s->state[unit].grad);
+        op_arg(b, op, ACCESS_READ, grad);
     else
-        op_arg_own(op, ACCESS_READ, b->s->state[unit].grad, u->shard_elems * written_grad_bytes(b));
+        op_arg_own(op, ACCESS_READ, grad, u->shard_elems * written_grad_bytes(b));
     op_arg(b, op, ACCESS_BOTH, b->s->scalars);
     op->flops = 2.0 * (double)u->shard_elems;
+}
+
+/* Parameters that lie on the host are written into a buffer on their way down. */
+static int32_t begin_param_update(struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    if (!strategy_parks_parameters(&b->s->strategy))
+        return trained_param(b, unit);
+    if (st->master < 0) {
+        emit_param_up(b, unit);
+        return b->shard_up[unit];
+    }
+    return builder_unit_buffer(
+        b, "param_new", PART_PARAMETERS, unit, own_elems(b, unit) * b->shard_bytes);
 }
 
 static void emit_adamw_device(struct builder *b, int unit)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     int64_t n = own_elems(b, unit);
+    int32_t param = begin_param_update(b, unit);
     struct op *op = builder_op(b, OP_ADAMW, LANE_COMPUTE, unit);
     op->dim[0] = n;
     arg_own_part(b, op, ACCESS_READ, st->grad, shards_gradients(b), n * b->grad_bytes);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_BOTH, st->master);
     else
-        arg_own_part(
-            b, op, ACCESS_BOTH, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
+        arg_own_part(b, op, ACCESS_BOTH, param, shards_parameters(b), n * b->shard_bytes);
     op_arg(b, op, ACCESS_BOTH, st->m);
     op_arg(b, op, ACCESS_BOTH, st->v);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     if (st->master >= 0)
-        arg_own_part(
-            b, op, ACCESS_WRITE, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
+        arg_own_part(b, op, ACCESS_WRITE, param, shards_parameters(b), n * b->shard_bytes);
     op->flops = 12.0 * (double)n;
-}
-
-static int32_t host_buffer(
-    struct builder *b, const char *name, enum part part, int unit, int64_t bytes)
-{
-    int32_t id = builder_buffer(b, name, part, unit, bytes);
-    b->s->buffers[id].memory = MEMORY_HOST;
-    return id;
-}
-
-static struct op *emit_copy(
-    struct builder *b, enum op_kind kind, int unit, int64_t elems, int64_t elem_bytes)
-{
-    struct op *op = builder_op(b, kind, kind == OP_COPY_DOWN ? LANE_COPY_DOWN : LANE_COPY_UP, unit);
-    op->dim[0] = elems;
-    op->dim[1] = elem_bytes;
-    op->bytes = (double)(elems * elem_bytes);
-    return op;
-}
-
-static int32_t emit_grad_down(struct builder *b, int unit)
-{
-    int64_t n = own_elems(b, unit);
-    int64_t bytes = b->grad_bytes;
-    int32_t down = host_buffer(b, "grad_down", PART_GRADIENTS, unit, n * bytes);
-    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, bytes);
-    arg_own_part(b, op, ACCESS_READ, b->s->state[unit].grad, shards_gradients(b), n * bytes);
-    op_arg(b, op, ACCESS_WRITE, down);
-    return down;
-}
-
-static void emit_adamw_host(struct builder *b, int unit, int32_t grad)
-{
-    const struct unit_buffers *st = &b->s->state[unit];
-    int64_t n = own_elems(b, unit);
-    int32_t up = host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
-    struct op *op = builder_op(b, OP_ADAMW, LANE_HOST, unit);
-    op->dim[0] = n;
-    op_arg(b, op, ACCESS_READ, grad);
-    op_arg(b, op, ACCESS_BOTH, st->master);
-    op_arg(b, op, ACCESS_BOTH, st->m);
-    op_arg(b, op, ACCESS_BOTH, st->v);
-    op_arg(b, op, ACCESS_READ, b->s->scalars);
-    op_arg(b, op, ACCESS_WRITE, up);
-    op->flops = 12.0 * (double)n;
-    op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
-    op_arg(b, op, ACCESS_READ, up);
-    arg_own_part(
-        b, op, ACCESS_WRITE, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
+    if (param != trained_param(b, unit))
+        emit_param_down(b, unit, param);
 }
 
 static void emit_param_gather(struct builder *b, int unit)
@@ -529,29 +532,29 @@ static void find_trained(const struct builder *b, int *first, int *end)
         --*end;
 }
 
+static void finish_update(struct builder *b, int unit)
+{
+    if (shards_optimizer(b) && !shards_parameters(b))
+        emit_param_gather(b, unit);
+}
+
 static void emit_boundary(struct builder *b)
 {
     struct schedule *s = b->s;
-    bool is_on_host = s->strategy.offload == OFFLOAD_OPTIMIZER;
-    bool gathers = shards_optimizer(b) && !shards_parameters(b);
     int first, end;
     find_trained(b, &first, &end);
     begin_section(b, SECTION_BOUNDARY, 1);
-    for (int u = first; u < end; u++)
-        emit_grad_norm(b, u);
+    for (int u = first; u < end && !strategy_parks_gradients(&s->strategy); u++)
+        emit_grad_norm(b, u, s->state[u].grad);
     emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
     emit_scalars(b, GROUP_SHARD, SCALAR_SQUARES, 1);
-    int32_t down = is_on_host ? emit_grad_down(b, first) : -1;
-    for (int u = first; u < end; u++) {
-        if (is_on_host) {
-            int32_t next = u + 1 < end ? emit_grad_down(b, u + 1) : -1;
-            emit_adamw_host(b, u, down);
-            down = next;
-        } else {
+    if (s->strategy.offload & OFFLOAD_OPTIMIZER) {
+        emit_host_updates(b, first, end, finish_update);
+    } else {
+        for (int u = first; u < end; u++) {
             emit_adamw_device(b, u);
+            finish_update(b, u);
         }
-        if (gathers)
-            emit_param_gather(b, u);
     }
     end_section(b);
 }
@@ -564,20 +567,38 @@ static int32_t state_buffer(
     return builder_unit_buffer(b, what, part, unit, bytes);
 }
 
+static int32_t placed_buffer(struct builder *b, const char *what, enum part part, int unit,
+    int64_t bytes, enum memory memory)
+{
+    int32_t id = state_buffer(b, what, part, unit, bytes);
+    b->s->buffers[id].memory = (uint8_t)memory;
+    return id;
+}
+
 static int32_t optimizer_buffer(struct builder *b, const char *what, int unit, int64_t bytes)
 {
-    int32_t id = state_buffer(b, what, PART_OPTIMIZER, unit, bytes);
-    if (b->s->strategy.offload == OFFLOAD_OPTIMIZER)
-        b->s->buffers[id].memory = MEMORY_HOST;
-    return id;
+    unsigned offload = b->s->strategy.offload;
+    return placed_buffer(b, what, PART_OPTIMIZER, unit, bytes,
+        offload & OFFLOAD_DISK        ? MEMORY_DISK
+        : offload & OFFLOAD_OPTIMIZER ? MEMORY_HOST
+                                      : MEMORY_DEVICE);
+}
+
+/* The host updates a copy in fp32; parameters that are kept so, and there, are that copy. */
+static bool has_master(const struct builder *b)
+{
+    const struct strategy *st = &b->s->strategy;
+    bool is_mixed = st->precision != PRECISION_FP32 && !b->profile->has_fp32_shard;
+    return (is_mixed && st->master_bytes > 0) ||
+           ((st->offload & OFFLOAD_OPTIMIZER) && !strategy_parks_parameters(st));
 }
 
 static void make_state(struct builder *b)
 {
     struct schedule *s = b->s;
-    bool has_master = (s->strategy.precision != PRECISION_FP32 && !b->profile->has_fp32_shard &&
-                          s->strategy.master_bytes > 0) ||
-                      s->strategy.offload == OFFLOAD_OPTIMIZER;
+    bool is_mastered = has_master(b);
+    enum memory params = strategy_parks_parameters(&s->strategy) ? MEMORY_HOST : MEMORY_DEVICE;
+    enum memory grads = strategy_parks_gradients(&s->strategy) ? MEMORY_HOST : MEMORY_DEVICE;
     for (int u = 0; u < s->n_units; u++) {
         const struct trained_unit *l = &b->trained[u];
         struct unit_buffers *st = &s->state[u];
@@ -585,18 +606,18 @@ static void make_state(struct builder *b)
         int64_t bytes = (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes;
         *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1};
         if (trains_all(b)) {
-            st->param = state_buffer(b, "param", PART_PARAMETERS, u, bytes);
+            st->param = placed_buffer(b, "param", PART_PARAMETERS, u, bytes, params);
         } else {
-            st->param = state_buffer(b, "frozen", PART_PARAMETERS, u,
-                shards_parameters(b) ? b->frozen[u].shard_bytes : b->frozen[u].bytes);
+            st->param = placed_buffer(b, "frozen", PART_PARAMETERS, u,
+                shards_parameters(b) ? b->frozen[u].shard_bytes : b->frozen[u].bytes, params);
             if (l->elems == 0)
                 continue;
-            st->adapter = state_buffer(b, "adapter", PART_PARAMETERS, u, bytes);
+            st->adapter = placed_buffer(b, "adapter", PART_PARAMETERS, u, bytes, params);
         }
-        st->grad = state_buffer(b, "grad", PART_GRADIENTS, u,
-            (shards_gradients(b) ? l->shard_elems : l->elems) * b->grad_bytes);
+        st->grad = placed_buffer(b, "grad", PART_GRADIENTS, u,
+            (shards_gradients(b) ? l->shard_elems : l->elems) * b->grad_bytes, grads);
         st->master =
-            has_master ? optimizer_buffer(b, "master", u, own * s->strategy.master_bytes) : -1;
+            is_mastered ? optimizer_buffer(b, "master", u, own * s->strategy.master_bytes) : -1;
         st->m = optimizer_buffer(b, "m", u, own * s->strategy.moment_bytes / 2);
         st->v = optimizer_buffer(b, "v", u, own * s->strategy.moment_bytes / 2);
     }
@@ -686,6 +707,7 @@ enum rc schedule_build(
         b.shard_bytes = 4;
     b.grad_bytes = st->master_bytes > 0 ? b.profile->grad_bytes : b.act_bytes;
     b.gathered = base_calloc(units, sizeof(*b.gathered));
+    b.shard_up = base_calloc(units, sizeof(*b.shard_up));
     b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));
     b.written = base_calloc(units, sizeof(*b.written));
     b.acts = base_calloc(units, sizeof(*b.acts));
@@ -700,6 +722,7 @@ enum rc schedule_build(
     build_sections(&b);
     finish(&b);
     free(b.gathered);
+    free(b.shard_up);
     free(b.unit_grad);
     free(b.written);
     free(b.acts);

@@ -37,10 +37,14 @@ struct builder {
     struct block_acts *acts; /* per unit: kept for backward */
     struct trained_unit *trained; /* per unit */
     struct frozen_unit *frozen;   /* per unit */
-    int32_t dense; /* frozen matrices of the block being visited, as products read them; -1 */
-    int32_t low;   /* block_acts.low of the block being visited; -1 */
-    int32_t x;     /* output of the last unit visited */
-    int32_t dx;    /* gradient of the residual stream */
+    int32_t dense;       /* frozen matrices of the block being visited, as products read them; -1 */
+    int32_t low;         /* block_acts.low of the block being visited; -1 */
+    int32_t *shard_up;   /* per unit: its own parameters, copied up for the next gather, -1 */
+    int32_t parked;      /* unit whose reduced gradients go down next, -1 */
+    int32_t parked_grad; /* where they are */
+    bool is_parked_whole; /* they are those of the whole step */
+    int32_t x;            /* output of the last unit visited */
+    int32_t dx;           /* gradient of the residual stream */
 };
 
 /* --- containers --- */
@@ -90,6 +94,45 @@ void op_adapter(struct builder *b, struct op *op, int unit, int64_t offset, int6
 void op_adapter_grad(struct builder *b, struct op *op, int unit, int64_t offset, int64_t elems);
 struct op *emit_matmul(
     struct builder *b, int unit, enum matmul_form form, int64_t m, int64_t n, int64_t k);
+/* What the strategy shards. */
+bool shards_parameters(const struct builder *b);
+bool shards_gradients(const struct builder *b);
+bool shards_optimizer(const struct builder *b);
+/* The parameters of a unit that training changes: all of them, or its adapters. */
+int32_t trained_param(const struct builder *b, int unit);
+/* Elements of a unit that the rank updates. */
+int64_t own_elems(const struct builder *b, int unit);
+/* The rank's part of a buffer of so many bytes per rank. */
+void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_t bytes);
+/* The same of a buffer that may be sharded already. */
+void arg_own_part(struct builder *b, struct op *op, enum access access, int32_t buffer,
+    bool is_sharded, int64_t bytes);
+/* Squares of gradients, the own part of a unit in a buffer. */
+void emit_grad_norm(struct builder *b, int unit, int32_t grad);
+void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer);
+
+/* --- what is kept off the device (schedule_offload.c) --- */
+
+/* Copy a unit's own parameters up, to be gathered from b->shard_up. */
+void emit_param_up(struct builder *b, int unit);
+/* Gradients of a unit that stay on the host: a device buffer for its reduced part, with what the
+ * host has so far unless this is the first micro step; then its way down, with the norm when the
+ * step's are whole. emit_parked_down sends what still waits. */
+int32_t begin_parked_grad(struct builder *b, int unit, bool is_first);
+void park_grad(struct builder *b, int unit, int32_t grad, bool is_whole);
+void emit_parked_down(struct builder *b);
+/* What a block keeps for backward, down after its forward and up before its backward. */
+bool offloads_block(const struct builder *b, int unit);
+void emit_acts_down(struct builder *b, int unit);
+void emit_acts_up(struct builder *b, int unit);
+/* Updates of units first up to end on the host, each followed by after(b, unit). */
+void emit_host_updates(
+    struct builder *b, int first, int end, void (*after)(struct builder *b, int unit));
+/* After an update on the device of parameters that lie on the host. */
+void emit_param_down(struct builder *b, int unit, int32_t from);
+int32_t host_buffer(struct builder *b, const char *what, enum part part, int unit, int64_t bytes);
+struct op *emit_copy(
+    struct builder *b, enum op_kind kind, int unit, int64_t elems, int64_t elem_bytes);
 
 /* --- products --- */
 

@@ -189,10 +189,16 @@ static void make_cells(struct finder *f, size_t group)
 
 /* --- estimates of cells --- */
 
+static void limit_node(struct estimate *x, const struct hardware *hw)
+{
+    x->host_capacity_bytes = hw->ram_bytes;
+    x->disk_capacity_bytes = hw->nvme_bytes;
+}
+
 struct estimate cell_estimate(const struct finder *f, const struct cell *c)
 {
     struct estimate x = c->best->estimate;
-    x.host_capacity_bytes = f->groups[c->group].hw.ram_bytes;
+    limit_node(&x, &f->groups[c->group].hw);
     return x;
 }
 
@@ -234,7 +240,7 @@ enum rc cell_whole_estimate(
         prepared_estimate(found->whole, whole, &f->tracks[found->track].machine);
     }
     *out = *found->whole;
-    out->host_capacity_bytes = f->groups[c->group].hw.ram_bytes;
+    limit_node(out, &f->groups[c->group].hw);
     return RC_OK;
 }
 
@@ -263,6 +269,7 @@ static void finder_release(struct finder *f)
         free(f->groups[i].offers);
     for (size_t i = 0; i < f->n_tracks; i++) {
         free(f->tracks[i].cells);
+        free(f->tracks[i].compute_s);
         free(f->tracks[i].problem);
     }
     for (size_t i = 0; i < f->n_wholes; i++)
@@ -368,14 +375,15 @@ static void take_thriftiest(struct alternative *a, struct finder *f, const struc
 {
     struct shape_of_ranks shape = {hw->nodes * hw->ranks_per_node, hw->ranks_per_node, hw->is_gpu};
     struct machine mc = f->tracks[0].machine;
-    struct thrift t = thriftiest(f, f->in->job, &shape, &mc, hw->ram_bytes);
+    struct node_bytes have = {hw->ram_bytes, hw->nvme_bytes};
+    struct thrift t = thriftiest(f, f->in->job, &shape, &mc, have);
     mc.hw = *hw;
     a->exists = t.short_by < INT64_MAX;
     a->strategy = t.strategy;
     if (a->exists)
         estimate_memory(&a->estimate, &t.live, &f->in->job->model, &t.strategy, &mc);
     a->short_by = t.short_by;
-    a->is_host = t.is_host;
+    a->where = t.where;
 }
 
 static enum rc find_alternative(

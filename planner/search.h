@@ -64,7 +64,14 @@ struct pareto_point {
     int plan; /* index into plans, -1 when it is not among them */
 };
 
-enum shortage { SHORT_NONE, SHORT_BYTES, SHORT_HOST_BYTES, SHORT_USD, SHORT_SECONDS };
+enum shortage {
+    SHORT_NONE,
+    SHORT_BYTES,
+    SHORT_HOST_BYTES,
+    SHORT_DISK_BYTES,
+    SHORT_USD,
+    SHORT_SECONDS
+};
 
 /* Hardware, or one offer of it, that cannot be used. */
 struct rejection {
@@ -111,8 +118,8 @@ struct alternative {
     struct strategy strategy; /* fastest that fits; else the one that comes nearest to fitting */
     struct estimate estimate; /* not fitting: memory only */
     double run_s;
-    int64_t short_by; /* bytes per rank, or of a node's host memory */
-    bool is_host;
+    int64_t short_by; /* bytes per rank, or of a node's host memory or disk */
+    enum memory where;
 };
 enum { ALTERNATIVES = STRATEGY_HSDP + 1 };
 
@@ -125,6 +132,9 @@ enum rc search_alternatives(struct alternative out[ALTERNATIVES], const struct j
 void search_describe_limits(
     const struct estimate *x, const struct strategy *s, char buf[SEARCH_TEXT]);
 
+/* The shortage of so much memory, and its words: "memory", "host memory", "disk". */
+enum shortage shortage_of(enum memory where);
+const char *shortage_word(enum memory where);
 const char *shortage_unit(enum shortage s); /* "bytes", "usd", "seconds", NULL for none */
 
 #endif

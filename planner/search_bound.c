@@ -13,6 +13,7 @@ struct work_class {
     enum recompute recompute;
     int loss_chunks;
     int64_t micro_batch, doc_tokens;
+    unsigned offload; /* activations or none */
 };
 
 /* Seconds of collectives depend on these alone. */
@@ -39,6 +40,7 @@ struct work_item {
         double times;
     } * terms; /* of the compute lane */
     size_t n_terms;
+    size_t like;       /* a class with the same terms: itself, unless only memory differs */
     double live_bytes; /* beside parameters, gradients and optimizer states, at least */
 };
 
@@ -69,16 +71,16 @@ struct bounds {
     struct place {
         uint32_t work, traffic;
         double live_bytes;
-        int64_t host_bytes; /* of a node */
-    } * places;             /* per strategy */
-    double doublings;       /* of 8 ranks */
+        int64_t host_bytes, disk_bytes; /* of a node */
+    } * places;                         /* per strategy */
+    double doublings;                   /* of 8 ranks */
 };
 
 static bool same_work(const struct work_class *a, const struct work_class *b)
 {
     return a->precision == b->precision && a->recompute == b->recompute &&
            a->loss_chunks == b->loss_chunks && a->micro_batch == b->micro_batch &&
-           a->doc_tokens == b->doc_tokens;
+           a->doc_tokens == b->doc_tokens && a->offload == b->offload;
 }
 
 static bool same_traffic(const struct traffic_class *a, const struct traffic_class *b)
@@ -136,6 +138,7 @@ static enum rc build_work(struct works *w, struct work_item *out, struct err *e)
     s.micro_batch = out->key.micro_batch;
     s.doc_tokens = out->key.doc_tokens;
     s.seq = w->seq;
+    s.offload = out->key.offload;
     struct model one = *w->model, two = *w->model;
     one.layers = 1;
     two.layers = 2;
@@ -147,13 +150,17 @@ static enum rc build_work(struct works *w, struct work_item *out, struct err *e)
         rc = schedule_build(&more, &two, &s, e);
     if (rc)
         goto out;
-    count_operations(w, &times, &n_times, few, 1 - t);
-    count_operations(w, &times, &n_times, more, t);
-    keep_terms(out, times, n_times);
+    if (&w->items[out->like] == out) {
+        count_operations(w, &times, &n_times, few, 1 - t);
+        count_operations(w, &times, &n_times, more, t);
+        keep_terms(out, times, n_times);
+    }
     /* live bytes are the largest of several straight lines in the number of blocks: convex, so the
      * line through two small numbers stays below */
     double few_bytes = beside_states(few), more_bytes = beside_states(more);
     out->live_bytes = fmax(0, few_bytes + (more_bytes - few_bytes) * t);
+    if (s.offload) /* but they level off where blocks leave the device */
+        out->live_bytes = fmax(0, few_bytes);
 out:
     schedule_free(few);
     schedule_free(more);
@@ -182,20 +189,27 @@ void works_free(struct works *w)
     free(w);
 }
 
+static size_t find_class(const struct works *w, const struct work_class *key)
+{
+    size_t i = 0;
+    while (i < w->n && !same_work(&w->items[i].key, key))
+        i++;
+    return i;
+}
+
 static enum rc find_work(struct works *w, const struct strategy *s, uint32_t *out, struct err *e)
 {
-    struct work_class key = {
-        s->precision, s->recompute, s->loss_chunks, s->micro_batch, s->doc_tokens};
-    for (size_t i = 0; i < w->n; i++) {
-        if (same_work(&w->items[i].key, &key)) {
-            *out = (uint32_t)i;
-            return RC_OK;
-        }
-    }
+    struct work_class key = {s->precision, s->recompute, s->loss_chunks, s->micro_batch,
+        s->doc_tokens, s->offload & OFFLOAD_ACTIVATIONS};
+    struct work_class plain = key;
+    plain.offload = OFFLOAD_NONE;
+    size_t at = find_class(w, &key), like = find_class(w, &plain);
+    *out = (uint32_t)at;
+    if (at < w->n)
+        return RC_OK;
     BASE_GROW(w->items, w->cap, w->n + 1);
-    struct work_item *item = &w->items[w->n];
-    *item = (struct work_item){.key = key};
-    *out = (uint32_t)w->n++;
+    struct work_item *item = &w->items[w->n++];
+    *item = (struct work_item){.key = key, .like = like < at ? like : at};
     return build_work(w, item, e);
 }
 
@@ -227,14 +241,42 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
     return (uint32_t)b->n_traffics++;
 }
 
+static int64_t optimizer_elems(const struct unit_elems *elems, const struct strategy *s)
+{
+    return strategy_optimizer_shards(s) > 1 ? elems->own : elems->full;
+}
+
+/* Master copy and moments, in host memory or on disk; parameters in fp32 are their own master copy
+ * where the host updates them. */
+static int64_t state_elem_bytes(const struct strategy *s)
+{
+    bool is_own_master = strategy_parks_parameters(s) && s->precision == PRECISION_FP32;
+    return !(s->offload & OFFLOAD_OPTIMIZER) ? 0 : is_own_master ? 8 : 12;
+}
+
+static int64_t least_host_elem_bytes(const struct strategy *s)
+{
+    int64_t params = strategy_parks_parameters(s) ? precision_bytes(s->precision) : 0;
+    int64_t grads = strategy_parks_gradients(s) ? 4 : 0;
+    return params + grads + (s->offload & OFFLOAD_DISK ? 0 : state_elem_bytes(s));
+}
+
+static int64_t least_disk_bytes(
+    const struct bounds *b, const struct strategy *s, const struct place *p)
+{
+    const struct unit_elems *elems = &b->traffics[p->traffic].elems;
+    struct live_bytes live = {
+        .of = {[MEMORY_DISK] = state_elem_bytes(s) * optimizer_elems(elems, s)}};
+    return estimate_disk_bytes(&live, b->works->checkpoint_bytes, s);
+}
+
 /* States that are offloaded, and what every node needs beside them. */
 static int64_t least_host_bytes(
     const struct bounds *b, const struct strategy *s, const struct place *p, bool is_gpu)
 {
     const struct unit_elems *elems = &b->traffics[p->traffic].elems;
     struct live_bytes live = {.of = {[MEMORY_DEVICE] = (int64_t)p->live_bytes}};
-    if (s->offload == OFFLOAD_OPTIMIZER)
-        live.of[MEMORY_HOST] = 12 * (strategy_optimizer_shards(s) > 1 ? elems->own : elems->full);
+    live.of[MEMORY_HOST] = least_host_elem_bytes(s) * optimizer_elems(elems, s);
     return estimate_host_ram_bytes(&live, b->works->checkpoint_bytes, s, is_gpu);
 }
 
@@ -255,6 +297,7 @@ enum rc bounds_new(
         p->live_bytes = (double)space_state_bytes(&b->traffics[p->traffic].elems, s) +
                         works->items[p->work].live_bytes;
         p->host_bytes = least_host_bytes(b, s, p, is_gpu);
+        p->disk_bytes = least_disk_bytes(b, s, p);
     }
     if (rc) {
         bounds_free(b);
@@ -361,31 +404,46 @@ static double boundary_s(const struct bounds *b, const struct machine *mc, const
     const struct strategy *s)
 {
     double gathers = t->boundary_s, exposed = t->boundary_exposed_s;
-    if (s->offload == OFFLOAD_NONE)
+    if (!(s->offload & OFFLOAD_OPTIMIZER))
         return t->norm_s + section_s(mc, t->update_s, gathers, exposed);
     double own = b->works->trained / (double)strategy_optimizer_shards(s);
-    return t->norm_s + fmax(gathers, machine_host_adam_s(mc, own) + exposed);
+    double least = fmax(gathers, machine_host_adam_s(mc, own) + exposed);
+    if (s->offload & OFFLOAD_DISK) /* all is read and written */
+        least = fmax(least, machine_disk_s(mc, 2.0 * (double)state_elem_bytes(s) * own));
+    /* norms of gradients that leave the device are taken during the backward pass */
+    return strategy_parks_gradients(s) ? least : t->norm_s + least;
 }
 
 /* What the strategies of a space take on a machine, by class. */
 struct priced {
-    double *compute_s;       /* by work class */
+    const double *compute_s; /* by work class; of the track */
     struct traffic *traffic; /* by traffic class */
 };
 
-static struct priced price_classes(const struct bounds *b, const struct machine *mc)
+/* Later stages of the space mostly have the classes of the first one. */
+static void price_works(const struct works *w, struct track *t)
 {
-    const struct works *w = b->works;
+    if (t->n_compute == w->n)
+        return;
     double *price = base_alloc(((size_t)w->prices.n + 1) * sizeof *price);
-    struct priced out = {base_calloc(w->n + 1, sizeof *out.compute_s),
-        base_calloc(b->n_traffics + 1, sizeof *out.traffic)};
-    prices_fill(price, &w->prices, mc);
-    for (size_t i = 0; i < w->n; i++)
+    prices_fill(price, &w->prices, &t->machine);
+    t->compute_s = base_realloc(t->compute_s, (w->n + 1) * sizeof *t->compute_s);
+    for (size_t i = t->n_compute; i < w->n; i++) {
+        t->compute_s[i] = 0;
         for (size_t k = 0; k < w->items[i].n_terms; k++)
-            out.compute_s[i] += price[w->items[i].terms[k].price] * w->items[i].terms[k].times;
-    for (size_t i = 0; i < b->n_traffics; i++)
-        out.traffic[i] = price_traffic(&b->traffics[i], mc);
+            t->compute_s[i] += price[w->items[i].terms[k].price] * w->items[i].terms[k].times;
+    }
+    t->n_compute = w->n;
     free(price);
+}
+
+static struct priced price_classes(const struct bounds *b, struct track *t)
+{
+    struct priced out = {NULL, base_calloc(b->n_traffics + 1, sizeof *out.traffic)};
+    price_works(b->works, t);
+    out.compute_s = t->compute_s;
+    for (size_t i = 0; i < b->n_traffics; i++)
+        out.traffic[i] = price_traffic(&b->traffics[i], &t->machine);
     return out;
 }
 
@@ -396,7 +454,7 @@ static double step_s(
     const struct traffic *t = &priced->traffic[b->places[i].traffic];
     if (!machine_computes(mc, s->precision))
         return INFINITY;
-    double compute = priced->compute_s[b->places[i].work];
+    double compute = priced->compute_s[b->works->items[b->places[i].work].like];
     double micro = section_s(mc, compute, t->micro_s, t->micro_exposed_s);
     double last =
         section_s(mc, compute, t->micro_s + t->last_s, t->micro_exposed_s + t->last_exposed_s);
@@ -406,12 +464,11 @@ static double step_s(
     return step * (1 - 1e-9);
 }
 
-void bounds_step_s(const struct bounds *b, const struct track *t, double *seconds)
+void bounds_step_s(const struct bounds *b, struct track *t, double *seconds)
 {
-    struct priced priced = price_classes(b, &t->machine);
+    struct priced priced = price_classes(b, t);
     for (size_t i = 0; i < b->space->n; i++)
         seconds[i] = step_s(b, &t->machine, &priced, i);
-    free(priced.compute_s);
     free(priced.traffic);
 }
 
@@ -425,7 +482,7 @@ double bounds_live_bytes(const struct bounds *b, size_t i)
     return b->places[i].live_bytes;
 }
 
-int64_t bounds_host_bytes(const struct bounds *b, size_t i)
+struct node_bytes bounds_node_bytes(const struct bounds *b, size_t i)
 {
-    return b->places[i].host_bytes;
+    return (struct node_bytes){b->places[i].host_bytes, b->places[i].disk_bytes};
 }

@@ -15,6 +15,11 @@ struct group {
     size_t first_cell, n_cells;
 };
 
+/* What a strategy needs of a node. */
+struct node_bytes {
+    int64_t host, disk;
+};
+
 /* No strategy that may fit does better on a track, in any of these; INFINITY when none may. */
 struct least {
     double step_s;
@@ -27,11 +32,16 @@ struct track {
     struct machine machine;
     char *problem;             /* why it cannot be planned, NULL when it can */
     const struct offer *offer; /* any of its cells: run seconds do not depend on its price */
-    size_t *cells;             /* what is raced */
-    size_t n_cells, cap;
-    double *run_s; /* by strategy: at least; while it is raced */
+    size_t *cells;             /* those that are raced first */
+    size_t n_cells, n_all, cap;
+    double *run_s;     /* by strategy: at least; while it is raced */
+    double *compute_s; /* by work class, of those priced so far: see search_bound.c */
+    size_t n_compute;
     struct least least;
-    bool is_in; /* the strategy at hand may still win on some cell */
+    struct node_bytes least_node; /* of those that may fit the device, each on its own */
+    size_t disk_place;            /* of the thrifty strategy that disk_share is of */
+    double disk_share; /* of a step that waits for states on disk; 0: not asked for yet */
+    bool is_in;        /* the strategy at hand may still win on some cell */
 };
 
 /* The estimate of a strategy on a track. */
@@ -47,12 +57,14 @@ struct finding {
 struct cell {
     size_t group, track;
     int64_t nodes;
-    bool is_dropped; /* no list can come to hold it: not raced */
+    bool is_done;    /* something of a stage of the space fits: later ones are not for it */
+    unsigned doubts; /* stages (bits) in which no list could come to hold it: it was not raced, and
+                        whether anything fits is not known */
     bool is_in;      /* the strategy at hand may still win */
+    bool is_refused; /* only states on disk fit, which take too much of a step */
     double best_run_s;
     struct finding *best; /* NULL: none yet */
 };
-
 struct ranking;
 struct works;
 struct thrifts;
@@ -79,6 +91,8 @@ struct finder {
 };
 bool finder_is_cancelled(const struct finder *f);
 struct hardware cell_hardware(const struct finder *f, const struct cell *c);
+/* A node has that, or its host memory is unknown; the disk must be known. */
+bool cell_holds(const struct finder *f, const struct cell *c, struct node_bytes need);
 /* Of the best strategy, which must be there, under the cell's limit of host memory: from a few
  * blocks, or of the whole schedule, made when first asked for. */
 struct estimate cell_estimate(const struct finder *f, const struct cell *c);
@@ -86,6 +100,9 @@ enum rc cell_whole_estimate(
     struct estimate *out, struct finder *f, const struct cell *c, struct err *e);
 
 /* --- search_race.c --- */
+
+/* Most of a step that may be spent waiting for states on disk, where anything else fits. */
+#define SEARCH_MOST_ON_DISK 0.5
 
 /* Find the best strategy of every cell that matters and rank it. RC_CANCELLED when told to stop. */
 enum rc race_all(struct finder *f, struct err *e);
@@ -101,13 +118,24 @@ enum rc bounds_new(struct bounds **out, struct works *works, const struct space 
     struct err *e);
 void bounds_free(struct bounds *b);
 /* At most the seconds of a step of each strategy on the track; seconds: room for all. */
-void bounds_step_s(const struct bounds *b, const struct track *t, double *seconds);
+void bounds_step_s(const struct bounds *b, struct track *t, double *seconds);
 /* Seconds of its saves. */
 struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i);
 /* At most the live bytes of the i-th strategy. */
 double bounds_live_bytes(const struct bounds *b, size_t i);
-/* At most the host memory that a node needs for it. */
-int64_t bounds_host_bytes(const struct bounds *b, size_t i);
+/* At most what a node needs for it. */
+struct node_bytes bounds_node_bytes(const struct bounds *b, size_t i);
+
+/* --- search_fit.c: does anything fit? --- */
+
+/* The strategies of a stage on a shape, and the memory of those that anybody asked about. */
+struct fits;
+enum rc fits_new(struct fits **out, struct finder *f, const struct shape_of_ranks *shape,
+    enum space_stage stage, struct err *e);
+void fits_free(struct fits *x);
+/* Does any of them fit a cell of the track, by estimate_quick? */
+enum rc fits_any(bool *out, struct fits *x, const struct finder *f, const struct track *t,
+    const struct cell *c, struct err *e);
 
 /* --- search_rank.c: offers with the best strategy of their cells, ranked --- */
 
@@ -115,6 +143,7 @@ struct ranking *ranking_new(struct finder *f);
 void ranking_free(struct ranking *r);
 /* The offers of a cell whose best strategy is found; the cell must stay where it is. */
 void ranking_add(struct ranking *r, const struct cell *c);
+bool ranking_is_empty(const struct ranking *r);
 /* Take what was added into account for ranking_can_matter. */
 void ranking_update(struct ranking *r);
 /* Can a cell with these bounds still be a plan, a point of the front, or the nearest
@@ -135,16 +164,18 @@ void reject_for_stops(struct finder *f, size_t group);
 
 struct rejection *reject(struct finder *f, const char *what, const char *why);
 /* Of the strategies that save most, the one that comes nearest to fitting hardware of the machine's
- * kind with so much host memory (0: unknown); short_by is INT64_MAX when the shape allows none. */
+ * kind with so much host memory (0: unknown) and disk (0: none); short_by is INT64_MAX when the
+ * shape allows none. */
 struct thrift {
     int64_t peak_bytes;
     int64_t short_by;
-    bool is_host;
+    enum memory where;
     struct strategy strategy;
     struct live_bytes live;
+    size_t place; /* among all of them */
 };
 struct thrift thriftiest(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
-    const struct machine *mc, int64_t ram_bytes);
+    const struct machine *mc, struct node_bytes have);
 void thrifts_free(struct thrifts *t);
 /* Say why the group has no plan, if it has none for memory or limits. */
 void reject_group(struct finder *f, size_t group);

@@ -86,11 +86,13 @@ static bool would_hold(struct finder *f, const struct mix *x)
     const struct side *less = a->memory_bytes <= b->memory_bytes ? x->a : x->b;
     int64_t per_node =
         a->ranks_per_node < b->ranks_per_node ? a->ranks_per_node : b->ranks_per_node;
-    int64_t ranks = ranks_of(x), ram = a->ram_bytes < b->ram_bytes ? a->ram_bytes : b->ram_bytes;
+    int64_t ranks = ranks_of(x);
+    struct node_bytes have = {a->ram_bytes < b->ram_bytes ? a->ram_bytes : b->ram_bytes,
+        a->nvme_bytes < b->nvme_bytes ? a->nvme_bytes : b->nvme_bytes};
     struct shape_of_ranks shape = {ranks, per_node, a->is_gpu};
     if (ranks % per_node != 0)
         return false;
-    return thriftiest(f, f->in->job, &shape, less->machine, ram).short_by == 0;
+    return thriftiest(f, f->in->job, &shape, less->machine, have).short_by == 0;
 }
 
 /* The least of b beside all of a, or the least of a beside all of b, that would do. */

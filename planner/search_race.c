@@ -8,13 +8,21 @@
 /* The tracks of one shape with the strategies possible on it. */
 struct race {
     struct finder *f;
-    size_t number;
+    size_t place; /* among the races */
     struct shape_of_ranks shape;
-    struct space space;
+    enum space_stage stage;
+    struct space space; /* of the stage */
     double checkpoint_bytes;
     struct bounds *bounds;
-    struct track **tracks;
-    size_t n_tracks;
+    struct fits *fits[SPACE_STAGES]; /* of earlier stages, when asked for */
+    struct need {
+        enum precision precision;
+        int64_t peak_bytes;
+        struct node_bytes node;
+    } * needs; /* of the strategies that were estimated in this stage */
+    size_t n_needs, needs_cap;
+    struct track **tracks; /* those that are raced first */
+    size_t n_tracks, n_all;
 };
 
 /* A strategy is out of the race on a cell when it cannot beat, nor by its place tie with, the best
@@ -26,11 +34,10 @@ static bool can_win(const struct cell *c, double run_s, size_t index)
     return run_s <= c->best_run_s && index < c->best->index;
 }
 
-/* A node's memory, where it is known. */
-static bool fits_host(const struct finder *f, const struct cell *c, int64_t host_bytes)
+bool cell_holds(const struct finder *f, const struct cell *c, struct node_bytes need)
 {
-    int64_t ram = f->groups[c->group].hw.ram_bytes;
-    return ram == 0 || host_bytes <= ram;
+    const struct hardware *hw = &f->groups[c->group].hw;
+    return (hw->ram_bytes == 0 || need.host <= hw->ram_bytes) && need.disk <= hw->nvme_bytes;
 }
 
 static struct finding *keep(
@@ -38,13 +45,20 @@ static struct finding *keep(
 {
     struct finding *found = base_alloc(sizeof *found);
     *found = (struct finding){.track = (size_t)(t - r->f->tracks),
-        .race = r->number,
+        .race = r->place * SPACE_STAGES + (size_t)r->stage,
         .index = i,
         .strategy = r->space.items[i],
         .estimate = *x,
         .next = r->f->findings};
     r->f->findings = found;
     return found;
+}
+
+static void learn(struct race *r, size_t i, const struct estimate *x)
+{
+    BASE_GROW(r->needs, r->needs_cap, r->n_needs + 1);
+    r->needs[r->n_needs++] = (struct need){
+        r->space.items[i].precision, x->peak_bytes, {x->host_ram_bytes, x->disk_bytes}};
 }
 
 static void consider(struct race *r, struct track *t, const struct prepared *p, size_t i)
@@ -54,12 +68,13 @@ static void consider(struct race *r, struct track *t, const struct prepared *p, 
     prepared_estimate(&x, p, &t->machine);
     double run_s =
         bill_run_s(r->f->in->job, t->offer, x.step_s, x.checkpoint_stall_s, x.checkpoint_s);
-    bool fits_device = estimate_fits(&x);
+    struct node_bytes need = {x.host_ram_bytes, x.disk_bytes};
+    learn(r, i, &x);
+    bool fits_device = x.peak_bytes <= x.capacity_bytes;
     for (size_t k = 0; k < t->n_cells; k++) {
         struct cell *c = &r->f->cells[t->cells[k]];
         r->f->out->searched.simulated += c->is_in;
-        if (!c->is_in || !fits_device || !fits_host(r->f, c, x.host_ram_bytes) ||
-            !can_win(c, run_s, i))
+        if (!c->is_in || !fits_device || !cell_holds(r->f, c, need) || !can_win(c, run_s, i))
             continue;
         found = found ? found : keep(r, t, i, &x);
         c->best = found;
@@ -122,7 +137,7 @@ static size_t drop_by_bound(struct race *r, size_t i)
     return left;
 }
 
-static size_t drop_by_memory(struct race *r, double device_bytes, int64_t host_bytes)
+static size_t drop_by_memory(struct race *r, double device_bytes, struct node_bytes need)
 {
     size_t left = 0;
     for (size_t k = 0; k < r->n_tracks; k++) {
@@ -133,7 +148,7 @@ static size_t drop_by_memory(struct race *r, double device_bytes, int64_t host_b
             struct cell *c = &r->f->cells[t->cells[n]];
             bool was_in = c->is_in;
             c->is_in =
-                was_in && fits_device && (tries_everything(r->f) || fits_host(r->f, c, host_bytes));
+                was_in && fits_device && (tries_everything(r->f) || cell_holds(r->f, c, need));
             in += c->is_in;
             r->f->out->searched.pruned_by_memory += was_in && !c->is_in;
         }
@@ -147,20 +162,26 @@ static enum rc try_strategy(struct race *r, size_t i, struct err *e)
 {
     struct prepared *p = NULL;
     double least = r->bounds ? bounds_live_bytes(r->bounds, i) : 0;
-    int64_t least_host = r->bounds ? bounds_host_bytes(r->bounds, i) : 0;
-    if (!drop_by_bound(r, i) || !drop_by_memory(r, least, least_host))
+    struct node_bytes least_node = {0, 0};
+    if (r->bounds)
+        least_node = bounds_node_bytes(r->bounds, i);
+    if (!drop_by_bound(r, i) || !drop_by_memory(r, least, least_node))
         return RC_OK;
     enum rc rc = prepared_begin(&p, &r->f->in->job->model, &r->space.items[i], false, e);
     if (rc)
         return rc;
     struct live_bytes live = prepared_live_bytes(p);
-    int64_t host_bytes =
-        estimate_host_ram_bytes(&live, r->checkpoint_bytes, &r->space.items[i], r->shape.is_gpu);
-    if (drop_by_memory(r, (double)live.of[MEMORY_DEVICE], host_bytes)) {
+    const struct strategy *s = &r->space.items[i];
+    struct node_bytes need = {
+        estimate_host_ram_bytes(&live, r->checkpoint_bytes, s, r->shape.is_gpu),
+        estimate_disk_bytes(&live, r->checkpoint_bytes, s)};
+    if (drop_by_memory(r, (double)live.of[MEMORY_DEVICE], need)) {
         prepared_finish(p);
+        size_t learned = r->n_needs;
         for (size_t k = 0; k < r->n_tracks; k++)
             if (r->tracks[k]->is_in)
                 consider(r, r->tracks[k], p, i);
+        r->n_needs = learned < r->n_needs ? learned + 1 : learned; /* they are all alike */
     }
     prepared_free(p);
     return RC_OK;
@@ -210,6 +231,7 @@ static void price_track(struct race *r, struct track *t)
     struct save_s save = {0, 0};
     t->run_s = base_alloc((r->space.n + 1) * sizeof *t->run_s);
     t->least = (struct least){INFINITY, {INFINITY, INFINITY}};
+    t->least_node = (struct node_bytes){INT64_MAX, INT64_MAX};
     bounds_step_s(r->bounds, t, t->run_s);
     for (size_t i = 0; i < r->space.n; i++) {
         double step_s = t->run_s[i];
@@ -221,8 +243,13 @@ static void price_track(struct race *r, struct track *t)
         t->least.step_s = step_s < t->least.step_s ? step_s : t->least.step_s;
         t->least.save.write = fmin(t->least.save.write, save.write);
         t->least.save.stall = fmin(t->least.save.stall, save.stall);
+        struct node_bytes node = bounds_node_bytes(r->bounds, i);
+        t->least_node.host = node.host < t->least_node.host ? node.host : t->least_node.host;
+        t->least_node.disk = node.disk < t->least_node.disk ? node.disk : t->least_node.disk;
     }
 }
+
+/* --- which cells a stage is for --- */
 
 static void clear_track(struct track *t)
 {
@@ -230,68 +257,212 @@ static void clear_track(struct track *t)
     t->run_s = NULL;
 }
 
-/* Leave out the cells that no list can come to hold, whatever their best strategy. */
-static void drop_cells_of(struct race *r, struct track *t)
+/* Did anything fit in an earlier stage, in which the cell was left out unseen? */
+static enum rc settle_doubts(struct race *r, const struct track *t, struct cell *c, struct err *e)
 {
-    bool may_drop = !tries_everything(r->f) && isfinite(t->least.step_s);
-    size_t kept = 0;
-    for (size_t k = 0; k < t->n_cells; k++) {
-        struct cell *c = &r->f->cells[t->cells[k]];
-        c->is_dropped = may_drop && !ranking_can_matter(r->f->ranking, c, &t->least);
-        if (!c->is_dropped)
-            t->cells[kept++] = t->cells[k];
+    enum rc rc = RC_OK;
+    for (int stage = SPACE_USUAL; !rc && !c->is_done && stage < (int)r->stage; stage++) {
+        if (!(c->doubts & 1u << stage))
+            continue;
+        if (!r->fits[stage])
+            rc = fits_new(&r->fits[stage], r->f, &r->shape, (enum space_stage)stage, e);
+        if (!rc)
+            rc = fits_any(&c->is_done, r->fits[stage], r->f, t, c, e);
     }
-    r->f->out->searched.pruned_by_bound += (int64_t)(r->space.n * (t->n_cells - kept));
-    t->n_cells = kept;
+    c->doubts = 0;
+    return rc;
 }
 
-static void drop_cells(struct race *r)
+/* Cells that no list can come to hold, whatever their best strategy, are left out. */
+static enum rc choose(
+    bool *is_in, struct race *r, const struct track *t, struct cell *c, struct err *e)
 {
-    size_t kept = 0;
-    for (size_t k = 0; k < r->n_tracks; k++) {
-        price_track(r, r->tracks[k]);
-        drop_cells_of(r, r->tracks[k]);
-        if (r->tracks[k]->n_cells > 0)
-            r->tracks[kept++] = r->tracks[k];
-        else
-            clear_track(r->tracks[k]);
+    struct searched *said = &r->f->out->searched;
+    int64_t n = (int64_t)r->space.n;
+    enum rc rc = RC_OK;
+    *is_in = !c->is_done;
+    said->space += *is_in ? n : 0;
+    if (!*is_in || tries_everything(r->f))
+        return RC_OK;
+    if (!isfinite(t->least.step_s) || !cell_holds(r->f, c, t->least_node)) {
+        *is_in = false;
+        said->pruned_by_memory += n;
+        return RC_OK;
     }
-    r->n_tracks = kept;
+    *is_in = ranking_can_matter(r->f->ranking, c, &t->least);
+    if (!*is_in)
+        c->doubts |= 1u << r->stage;
+    else if (c->doubts)
+        rc = settle_doubts(r, t, c, e);
+    *is_in = *is_in && !c->is_done;
+    said->pruned_by_bound += *is_in ? 0 : n;
+    return rc;
+}
+
+/* Cells to be raced first, each part in the order that it had. */
+static enum rc choose_cells_of(struct race *r, struct track *t, struct err *e)
+{
+    size_t *cells = base_alloc((t->n_all + 1) * sizeof *cells), in = 0, out = 0;
+    enum rc rc = RC_OK;
+    for (size_t k = 0; k < t->n_all; k++) {
+        bool is_in = false;
+        rc = rc ? rc : choose(&is_in, r, t, &r->f->cells[t->cells[k]], e);
+        if (is_in)
+            t->cells[in++] = t->cells[k];
+        else
+            cells[out++] = t->cells[k];
+    }
+    for (size_t k = 0; k < out; k++)
+        t->cells[in + k] = cells[k];
+    free(cells);
+    t->n_cells = in;
+    return rc;
+}
+
+static bool has_open_cells(const struct race *r, const struct track *t)
+{
+    for (size_t k = 0; k < t->n_all; k++)
+        if (!r->f->cells[t->cells[k]].is_done)
+            return true;
+    return false;
+}
+
+static enum rc choose_cells(struct race *r, struct err *e)
+{
+    enum rc rc = RC_OK;
+    r->n_tracks = 0;
+    for (size_t k = 0; !rc && k < r->n_all; k++) {
+        struct track *t = r->tracks[k];
+        t->n_cells = 0;
+        if (!has_open_cells(r, t))
+            continue;
+        if (r->bounds)
+            price_track(r, t);
+        rc = choose_cells_of(r, t, e);
+        if (t->n_cells == 0) {
+            clear_track(t);
+            continue;
+        }
+        r->tracks[k] = r->tracks[r->n_tracks];
+        r->tracks[r->n_tracks++] = t;
+    }
+    return rc;
+}
+
+/* What fits only with states on disk is ranked when all is known. */
+/* What was estimated for other cells settles most doubts. */
+static void settle_by_needs(const struct race *r, const struct track *t, struct cell *c)
+{
+    int64_t capacity_bytes = t->machine.hw.memory_bytes - (int64_t)t->machine.external_bytes;
+    for (size_t i = 0; i < r->n_needs && !c->is_done; i++)
+        c->is_done = r->needs[i].peak_bytes <= capacity_bytes &&
+                     cell_holds(r->f, c, r->needs[i].node) &&
+                     machine_computes(&t->machine, r->needs[i].precision);
+}
+
+static void settle_dropped(const struct race *r)
+{
+    for (size_t k = 0; k < r->n_all; k++) {
+        const struct track *t = r->tracks[k];
+        for (size_t n = t->n_cells; n < t->n_all; n++) {
+            struct cell *c = &r->f->cells[t->cells[n]];
+            if (c->doubts & 1u << r->stage)
+                settle_by_needs(r, t, c);
+        }
+    }
 }
 
 static void end_race(struct race *r)
 {
     for (size_t k = 0; k < r->n_tracks; k++) {
         struct track *t = r->tracks[k];
-        clear_track(t);
-        for (size_t n = 0; n < t->n_cells; n++)
-            ranking_add(r->f->ranking, &r->f->cells[t->cells[n]]);
+        for (size_t n = 0; n < t->n_cells; n++) {
+            struct cell *c = &r->f->cells[t->cells[n]];
+            c->is_done = c->best != NULL;
+            if (r->stage != SPACE_DISK)
+                ranking_add(r->f->ranking, c);
+        }
     }
     ranking_update(r->f->ranking);
+    settle_dropped(r);
 }
 
-static enum rc run_race(struct race *r, struct err *e)
+static void clear_race(struct race *r)
+{
+    for (size_t k = 0; k < r->n_all; k++)
+        clear_track(r->tracks[k]);
+    for (int i = 0; i < SPACE_STAGES; i++) {
+        fits_free(r->fits[i]);
+        r->fits[i] = NULL;
+    }
+    free(r->needs);
+    r->needs = NULL;
+    r->n_needs = r->needs_cap = 0;
+    bounds_free(r->bounds);
+    r->bounds = NULL;
+    space_release(&r->space);
+}
+
+static bool has_open_tracks(const struct race *r)
+{
+    for (size_t k = 0; k < r->n_all; k++)
+        if (has_open_cells(r, r->tracks[k]))
+            return true;
+    return false;
+}
+
+static enum rc run_race(struct race *r, enum space_stage stage, struct err *e)
 {
     struct finder *f = r->f;
     enum rc rc = RC_OK;
-    space_make(&r->space, f->in->job, &r->shape);
+    if (finder_is_cancelled(f))
+        return err_set(e, RC_CANCELLED, "planning was cancelled");
+    if (!has_open_tracks(r))
+        return RC_OK;
+    r->stage = stage;
+    space_make(&r->space, f->in->job, &r->shape, stage);
     r->checkpoint_bytes = estimate_checkpoint_bytes(&f->in->job->model);
-    for (size_t k = 0; k < r->n_tracks; k++)
-        f->out->searched.space += (int64_t)(r->space.n * r->tracks[k]->n_cells);
     if (has_bounds(f))
         rc = bounds_new(&r->bounds, f->works, &r->space, r->shape.is_gpu, e);
-    if (r->bounds)
-        drop_cells(r);
+    if (!rc)
+        rc = choose_cells(r, e);
     if (!rc && r->n_tracks > 0)
         rc = run_in_order(r, e);
     if (!rc)
         end_race(r);
-    for (size_t k = 0; k < r->n_tracks; k++)
-        clear_track(r->tracks[k]);
-    bounds_free(r->bounds);
-    space_release(&r->space);
+    clear_race(r);
     return rc;
 }
+
+/* --- states on disk --- */
+
+static bool is_on_disk(const struct cell *c)
+{
+    return c->best && (c->best->strategy.offload & OFFLOAD_DISK);
+}
+
+static bool is_slow(const struct cell *c)
+{
+    return estimate_disk_share(&c->best->estimate) > SEARCH_MOST_ON_DISK;
+}
+
+static void rank_disks(struct finder *f)
+{
+    bool has_other = !ranking_is_empty(f->ranking);
+    for (size_t i = 0; i < f->n_cells && !has_other; i++)
+        has_other = is_on_disk(&f->cells[i]) && !is_slow(&f->cells[i]);
+    for (size_t i = 0; i < f->n_cells; i++) {
+        struct cell *c = &f->cells[i];
+        if (!is_on_disk(c))
+            continue;
+        c->is_refused = has_other && is_slow(c);
+        if (!c->is_refused)
+            ranking_add(f->ranking, c);
+    }
+    ranking_update(f->ranking);
+}
+
+/* --- all of them --- */
 
 static bool same_shape(const struct shape_of_ranks *a, const struct shape_of_ranks *b)
 {
@@ -313,11 +484,12 @@ static void join_race(struct races *all, struct finder *f, struct track *t)
         i++;
     BASE_GROW(all->items, all->cap, i + 1);
     if (i == all->n) {
-        all->items[i] = (struct race){.f = f, .number = i, .shape = shape};
+        all->items[i] = (struct race){.f = f, .place = i, .shape = shape};
         all->items[i].tracks = base_alloc((f->n_tracks + 1) * sizeof(struct track *));
         all->n++;
     }
-    all->items[i].tracks[all->items[i].n_tracks++] = t;
+    all->items[i].tracks[all->items[i].n_all++] = t;
+    t->n_all = t->n_cells;
 }
 
 enum rc race_all(struct finder *f, struct err *e)
@@ -329,10 +501,13 @@ enum rc race_all(struct finder *f, struct err *e)
             join_race(&all, f, t);
     }
     enum rc rc = RC_OK;
-    for (size_t i = 0; i < all.n; i++) {
-        rc = rc ? rc : run_race(&all.items[i], e);
+    for (int stage = SPACE_USUAL; stage < SPACE_STAGES; stage++)
+        for (size_t i = 0; !rc && i < all.n; i++)
+            rc = run_race(&all.items[i], (enum space_stage)stage, e);
+    for (size_t i = 0; i < all.n; i++)
         free(all.items[i].tracks);
-    }
     free(all.items);
+    if (!rc)
+        rank_disks(f);
     return rc;
 }

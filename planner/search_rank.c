@@ -64,6 +64,11 @@ void ranking_free(struct ranking *r)
     free(r);
 }
 
+bool ranking_is_empty(const struct ranking *r)
+{
+    return r->n == 0;
+}
+
 /* --- comparing --- */
 
 /* Is the offer gone before the run ends? */
@@ -385,6 +390,7 @@ void search_describe_limits(
     double wire = sim->exposed_s[LANE_GATHER] + sim->exposed_s[LANE_REDUCE];
     double host =
         sim->exposed_s[LANE_COPY_DOWN] + sim->exposed_s[LANE_COPY_UP] + sim->exposed_s[LANE_HOST];
+    double disk = sim->exposed_s[LANE_DISK];
     const struct {
         const char *what;
         double s;
@@ -392,8 +398,11 @@ void search_describe_limits(
         {"computing", compute},
         {s->ranks > s->ranks_per_node ? "waiting for the network" : "waiting for other ranks",
             wire},
-        {"waiting for the optimizer on the host", host},
-        {"fixed overhead", sim->step_s - compute - wire - host},
+        {s->offload == OFFLOAD_OPTIMIZER ? "waiting for the optimizer on the host"
+                                         : "waiting for what is kept on the host",
+            host},
+        {"waiting for states on disk", disk},
+        {"fixed overhead", sim->step_s - compute - wire - host - disk},
     };
     size_t most = 0;
     for (size_t i = 1; i < BASE_COUNT(shares); i++)
@@ -427,15 +436,15 @@ static void drop_from_pareto(struct search *s, const struct candidate *x)
 static void reject_whole(struct finder *f, const struct candidate *x, const struct plan *p)
 {
     char what[64], why[SEARCH_TEXT], miss[UNITS_TEXT];
-    bool is_host;
-    int64_t short_by = estimate_short_by(&p->estimate, &is_host);
+    enum memory where;
+    int64_t short_by = estimate_short_by(&p->estimate, &where);
     snprintf(why, sizeof why,
         "does not fit: laid out as a whole, %s needs %s more %s than there is",
         strategy_kind_name(p->strategy.kind), units_bytes(miss, (double)short_by),
-        is_host ? "host memory" : "memory");
+        shortage_word(where));
     struct hardware hw = cell_hardware(f, x->cell);
     struct rejection *r = reject(f, hardware_text(&hw, what), why);
-    r->shortage = is_host ? SHORT_HOST_BYTES : SHORT_BYTES;
+    r->shortage = shortage_of(where);
     r->short_by = (double)short_by;
 }
 

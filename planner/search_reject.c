@@ -34,8 +34,21 @@ struct rejection *reject(struct finder *f, const char *what, const char *why)
 
 const char *shortage_unit(enum shortage s)
 {
-    static const char *const units[] = {NULL, "bytes", "bytes", "usd", "seconds"};
+    static const char *const units[] = {NULL, "bytes", "bytes", "bytes", "usd", "seconds"};
     return units[s];
+}
+
+enum shortage shortage_of(enum memory where)
+{
+    static const enum shortage all[MEMORY_COUNT] = {
+        SHORT_BYTES, SHORT_HOST_BYTES, SHORT_DISK_BYTES};
+    return all[where];
+}
+
+const char *shortage_word(enum memory where)
+{
+    static const char *const words[MEMORY_COUNT] = {"memory", "host memory", "disk"};
+    return words[where];
 }
 
 /* --- the least that the job can do with --- */
@@ -48,7 +61,7 @@ struct thrifty {
     int64_t state_bytes; /* at least */
     enum { BYTES_UNKNOWN, BYTES_KNOWN, BYTES_NEVER } known;
     struct live_bytes live;
-    int64_t host_ram_bytes; /* of a node */
+    struct node_bytes node;
 };
 struct thrifts {
     struct shape_of_ranks shape;
@@ -80,32 +93,45 @@ static bool is_thrifty(const struct strategy *s)
 static int by_state_bytes(const void *pa, const void *pb)
 {
     const struct thrifty *a = pa, *b = pb;
+    int disk =
+        (a->strategy.offload & OFFLOAD_DISK ? 1 : 0) - (b->strategy.offload & OFFLOAD_DISK ? 1 : 0);
+    if (disk)
+        return disk;
     if (a->state_bytes != b->state_bytes)
         return a->state_bytes < b->state_bytes ? -1 : 1;
     return (a->place > b->place) - (a->place < b->place);
 }
 
-/* Those with the smallest states first: they mostly are the thriftiest, and rule the others out. */
-static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ranks *shape)
+/* Those with the smallest states first: they mostly are the thriftiest, and rule the others out.
+ * States on disk come last, since they are for where nothing else fits. */
+static void add_thrifty(
+    struct thrifts *t, const struct job *j, const struct shape_of_ranks *shape, int stage)
 {
-    struct thrifts *t = base_calloc(1, sizeof *t);
     struct space space;
-    space_make(&space, j, shape);
-    *t = (struct thrifts){.shape = *shape, .seq = j->seq, .allow_bf16 = j->allow_bf16};
-    t->items = base_calloc(space.n + 1, sizeof *t->items);
+    space_make(&space, j, shape, (enum space_stage)stage);
+    t->items = base_realloc(t->items, (t->n + space.n + 1) * sizeof *t->items);
     for (size_t i = 0; i < space.n; i++) {
         const struct strategy *s = &space.items[i];
         if (!is_thrifty(s))
             continue;
         struct unit_elems elems = space_unit_elems(&j->model, space_unit_shards(s));
         bool is_bundled = profile_of(s->engine)->is_bundled;
-        t->items[t->n++] = (struct thrifty){.strategy = *s,
-            .place = i,
+        t->items[t->n] = (struct thrifty){.strategy = *s,
+            .place = t->n,
             .state_bytes = is_bundled ? space_state_bytes(&elems, s) : 0};
+        t->n++;
     }
+    space_release(&space);
+}
+
+static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ranks *shape)
+{
+    struct thrifts *t = base_calloc(1, sizeof *t);
+    *t = (struct thrifts){.shape = *shape, .seq = j->seq, .allow_bf16 = j->allow_bf16};
+    for (int stage = SPACE_USUAL; stage < SPACE_STAGES; stage++)
+        add_thrifty(t, j, shape, stage);
     if (t->n > 0)
         qsort(t->items, t->n, sizeof *t->items, by_state_bytes);
-    space_release(&space);
     return t;
 }
 
@@ -130,7 +156,7 @@ static bool know_bytes(struct thrifty *t, const struct job *j, const struct mach
         t->known = is_known ? BYTES_KNOWN : BYTES_NEVER;
         if (is_known) {
             estimate_memory(&x, &t->live, &j->model, &t->strategy, mc);
-            t->host_ram_bytes = x.host_ram_bytes;
+            t->node = (struct node_bytes){x.host_ram_bytes, x.disk_bytes};
             t->live.of[MEMORY_DEVICE] = estimate_needed_bytes(&x, mc);
         }
     }
@@ -139,17 +165,21 @@ static bool know_bytes(struct thrifty *t, const struct job *j, const struct mach
 
 /* As estimate_short_by. */
 static int64_t short_by(
-    const struct thrifty *t, const struct machine *mc, int64_t ram_bytes, bool *is_host)
+    const struct thrifty *t, const struct machine *mc, struct node_bytes have, enum memory *where)
 {
     int64_t capacity = mc->hw.memory_bytes - (int64_t)mc->external_bytes;
-    *is_host = t->live.of[MEMORY_DEVICE] <= capacity;
-    if (!*is_host)
+    *where = MEMORY_DEVICE;
+    if (t->live.of[MEMORY_DEVICE] > capacity)
         return t->live.of[MEMORY_DEVICE] - capacity;
-    return ram_bytes > 0 && t->host_ram_bytes > ram_bytes ? t->host_ram_bytes - ram_bytes : 0;
+    *where = MEMORY_HOST;
+    if (have.host > 0 && t->node.host > have.host)
+        return t->node.host - have.host;
+    *where = MEMORY_DISK;
+    return t->node.disk > have.disk ? t->node.disk - have.disk : 0;
 }
 
 struct thrift thriftiest(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
-    const struct machine *mc, int64_t ram_bytes)
+    const struct machine *mc, struct node_bytes have)
 {
     struct thrift best = {.short_by = INT64_MAX};
     struct thrifts *all = thrifts_for(f, j, shape);
@@ -160,11 +190,11 @@ struct thrift thriftiest(struct finder *f, const struct job *j, const struct sha
         if (!machine_computes(mc, t->strategy.precision) || least >= (double)best.short_by ||
             !know_bytes(t, j, mc))
             continue;
-        bool is_host;
-        int64_t missing = short_by(t, mc, ram_bytes, &is_host);
+        enum memory where;
+        int64_t missing = short_by(t, mc, have, &where);
         if (missing < best.short_by)
-            best =
-                (struct thrift){t->live.of[MEMORY_DEVICE], missing, is_host, t->strategy, t->live};
+            best = (struct thrift){
+                t->live.of[MEMORY_DEVICE], missing, where, t->strategy, t->live, t->place};
     }
     return best;
 }
@@ -175,6 +205,11 @@ static const struct machine *machine_for(const struct finder *f, const struct gr
     return &f->tracks[f->cells[g->first_cell + g->n_cells - 1].track].machine;
 }
 
+static struct node_bytes node_of(const struct group *g)
+{
+    return (struct node_bytes){g->hw.ram_bytes, g->hw.nvme_bytes};
+}
+
 static bool would_fit(struct finder *f, const struct group *g, const struct job *j, int64_t nodes)
 {
     int64_t ranks = nodes * g->hw.ranks_per_node;
@@ -182,12 +217,13 @@ static bool would_fit(struct finder *f, const struct group *g, const struct job 
     if (job_step_sequences(j) % ranks != 0)
         return false;
     struct strategy least = strategy_default(STRATEGY_ZERO3, ranks, shape.ranks_per_node);
-    least.offload = g->hw.is_gpu ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
     struct unit_elems elems = space_unit_elems(&j->model, ranks);
     bool is_bundled = profile_of(j->engine)->is_bundled;
+    if (g->hw.is_gpu)
+        least.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
     if (is_bundled && space_state_bytes(&elems, &least) > g->hw.memory_bytes)
         return false;
-    return thriftiest(f, j, &shape, machine_for(f, g), g->hw.ram_bytes).short_by == 0;
+    return thriftiest(f, j, &shape, machine_for(f, g), node_of(g)).short_by == 0;
 }
 
 /* Doubling the nodes, else halving the sequence, else bf16, else a larger memory. */
@@ -218,12 +254,11 @@ static void suggest(struct finder *f, const struct group *g, int64_t nodes, cons
         return;
     }
     char bytes[UNITS_TEXT];
-    int64_t have = t->is_host ? g->hw.ram_bytes : g->hw.memory_bytes;
+    const int64_t have[MEMORY_COUNT] = {g->hw.memory_bytes, g->hw.ram_bytes, g->hw.nvme_bytes};
+    const char *per = t->where != MEMORY_DEVICE ? "node" : g->hw.is_gpu ? "GPU" : "rank";
     snprintf(out, SEARCH_TEXT, "%s of %s per %s",
-        units_bytes_up(bytes, (double)(have + t->short_by)), t->is_host ? "host memory" : "memory",
-        t->is_host     ? "node"
-        : g->hw.is_gpu ? "GPU"
-                       : "rank");
+        units_bytes_up(bytes, (double)(have[t->where] + t->short_by)), shortage_word(t->where),
+        per);
 }
 
 /* The engine has none of the strategies that the job allows, on these ranks. */
@@ -240,29 +275,67 @@ static void reject_for_want(struct finder *f, const struct group *g, int64_t nod
     r->offers += g->n_offers - 1;
 }
 
+/* What fits has the optimizer's states on disk, and other hardware does without: a step of the
+ * thriftiest strategy, in which computing takes longest, says whether that is too slow. */
+static double disk_share(struct finder *f, struct track *track, const struct thrift *t)
+{
+    struct estimate x;
+    if (track->disk_share > 0 && track->disk_place == t->place)
+        return track->disk_share;
+    if (estimate_quick(&x, &f->in->job->model, &t->strategy, &track->machine, NULL))
+        return 0;
+    track->disk_place = t->place;
+    track->disk_share = estimate_disk_share(&x);
+    return track->disk_share;
+}
+
+static void reject_for_disk(struct finder *f, const struct group *g, const struct thrift *t)
+{
+    const struct cell *last = &f->cells[g->first_cell + g->n_cells - 1];
+    struct hardware hw = cell_hardware(f, last);
+    char what[64], why[SEARCH_TEXT];
+    if (!(t->strategy.offload & OFFLOAD_DISK))
+        return;
+    double share = disk_share(f, &f->tracks[last->track], t);
+    if (share <= SEARCH_MOST_ON_DISK)
+        return;
+    snprintf(why, sizeof why,
+        "refused: it fits only with the optimizer's states on NVMe, for which a step waits %.0f %% "
+        "of its time, more than half, and other offers do without",
+        100 * share);
+    struct rejection *r = reject(f, hardware_text(&hw, what), why);
+    r->offers += g->n_offers - 1;
+}
+
 /* No strategy of the group fits: by how much on most nodes, and what would. */
 static void reject_for_memory(struct finder *f, const struct group *g)
 {
     const struct cell *last = &f->cells[g->first_cell + g->n_cells - 1];
     int64_t ranks = last->nodes * g->hw.ranks_per_node;
     struct shape_of_ranks shape = {ranks, g->hw.ranks_per_node, g->hw.is_gpu};
-    struct thrift t = thriftiest(f, f->in->job, &shape, machine_for(f, g), g->hw.ram_bytes);
+    struct thrift t = thriftiest(f, f->in->job, &shape, machine_for(f, g), node_of(g));
     if (t.short_by == INT64_MAX) {
         reject_for_want(f, g, last->nodes);
         return;
     }
-    if (t.short_by == 0)
-        return; /* it fits, but was not worth trying */
+    if (t.short_by == 0) { /* it fits, but was not worth trying */
+        reject_for_disk(f, g, &t);
+        return;
+    }
     struct hardware hw = g->hw;
     hw.nodes = last->nodes;
     char what[64], why[SEARCH_TEXT], need[UNITS_TEXT], miss[UNITS_TEXT];
-    snprintf(why, sizeof why, "does not fit: the thriftiest strategy (%s) needs %s per %s, %s %s",
-        strategy_kind_name(t.strategy.kind), units_bytes(need, (double)t.peak_bytes),
-        g->hw.is_gpu ? "GPU" : "rank", units_bytes(miss, (double)t.short_by),
-        t.is_host ? "more host memory than a node has" : "too much");
+    static const char *const than[MEMORY_COUNT] = {
+        "too much", "more host memory than a node has", "more disk than a node has"};
+    bool is_moved = t.strategy.offload != OFFLOAD_NONE;
+    snprintf(why, sizeof why,
+        "does not fit: the thriftiest strategy (%s%s%s) needs %s per %s, %s %s",
+        strategy_kind_name(t.strategy.kind), is_moved ? ", offload " : "",
+        is_moved ? offload_name(t.strategy.offload) : "", units_bytes(need, (double)t.peak_bytes),
+        g->hw.is_gpu ? "GPU" : "rank", units_bytes(miss, (double)t.short_by), than[t.where]);
     struct rejection *r = reject(f, hardware_text(&hw, what), why);
     r->offers += g->n_offers - 1;
-    r->shortage = t.is_host ? SHORT_HOST_BYTES : SHORT_BYTES;
+    r->shortage = shortage_of(t.where);
     r->short_by = (double)t.short_by;
     suggest(f, g, last->nodes, &t, r->nearest_change);
 }
@@ -271,8 +344,10 @@ void reject_group(struct finder *f, size_t group)
 {
     const struct group *g = &f->groups[group];
     bool has_best = false;
-    for (size_t k = 0; k < g->n_cells; k++)
-        has_best = has_best || f->cells[g->first_cell + k].best;
+    for (size_t k = 0; k < g->n_cells; k++) {
+        const struct cell *c = &f->cells[g->first_cell + k];
+        has_best = has_best || (c->best && !c->is_refused);
+    }
     if (has_best)
         reject_for_stops(f, group);
     if (has_best)

@@ -10,6 +10,7 @@ struct maker {
     size_t cap;
     const struct job *job;
     const struct shape_of_ranks *shape;
+    enum space_stage stage;
     int64_t per_rank; /* sequences of a rank and step */
 };
 
@@ -30,20 +31,32 @@ static void add_micro_batches(struct maker *k, struct strategy s)
     }
 }
 
+static void add_recomputes(struct maker *k, struct strategy s)
+{
+    static const int chunks[] = {1, 8};
+    for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
+        for (size_t c = 0; c < BASE_COUNT(chunks); c++) {
+            s.recompute = (enum recompute)recompute;
+            s.loss_chunks = chunks[c];
+            if (chunks[c] <= s.seq)
+                add_micro_batches(k, s);
+        }
+    }
+}
+
 /* What makes room at the price of time, from nothing to everything. */
 static void add_savings(struct maker *k, struct strategy s)
 {
-    static const int chunks[] = {1, 8};
-    for (int offload = 0; offload <= (k->shape->is_gpu ? 1 : 0); offload++) {
-        for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
-            for (size_t c = 0; c < BASE_COUNT(chunks); c++) {
-                s.offload = (enum offload)offload;
-                s.recompute = (enum recompute)recompute;
-                s.loss_chunks = chunks[c];
-                if (chunks[c] <= s.seq)
-                    add_micro_batches(k, s);
-            }
-        }
+    const unsigned *offload = space_offloads(k->stage);
+    for (size_t i = 0; i < SPACE_OFFLOADS; i++) {
+        bool is_again = i > 0 && offload[i] == offload[i - 1];
+        s.offload = offload[i];
+        bool is_gathered = s.kind == STRATEGY_ZERO3 || s.kind == STRATEGY_HSDP;
+        bool needs_gathers = s.offload & OFFLOAD_PARAMETERS;
+        /* a single rank has something to gather only where it is not on the device */
+        bool has_sense = needs_gathers ? is_gathered : s.ranks > 1 || !is_gathered;
+        if (!is_again && has_sense && (k->shape->is_gpu || s.offload == OFFLOAD_NONE))
+            add_recomputes(k, s);
     }
 }
 
@@ -61,7 +74,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
             continue;
         add_savings(k, s);
-        if (!is_gathered)
+        if (!is_gathered || k->stage != SPACE_USUAL)
             continue;
         s.prefetch = 2;
         add_savings(k, s);
@@ -71,31 +84,81 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
     }
 }
 
-void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape)
+const unsigned *space_offloads(enum space_stage stage)
+{
+    static const unsigned all[SPACE_STAGES][SPACE_OFFLOADS] = {
+        [SPACE_USUAL] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER},
+        [SPACE_SPARING] = {OFFLOAD_ACTIVATIONS, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS},
+        [SPACE_DISK] = {OFFLOAD_OPTIMIZER | OFFLOAD_DISK, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+    };
+    return all[stage];
+}
+
+/* Groups of ranks that share one copy: within the only node, or of whole nodes; others cut nodes
+ * for nothing. */
+static bool is_group(const struct shape_of_ranks *shape, int64_t g)
+{
+    bool is_inside = shape->ranks == shape->ranks_per_node,
+         is_whole = g % shape->ranks_per_node == 0;
+    return shape->ranks % g == 0 && (is_inside || is_whole);
+}
+
+static void add_usual(struct maker *k)
+{
+    int64_t ranks = k->shape->ranks;
+    add_kind(k, STRATEGY_DDP, 1);
+    if (ranks == 1)
+        return;
+    add_kind(k, STRATEGY_ZERO1, ranks);
+    add_kind(k, STRATEGY_ZERO2, ranks);
+    add_kind(k, STRATEGY_ZERO3, ranks);
+    for (int64_t g = 2; g < ranks; g++)
+        if (is_group(k->shape, g))
+            add_kind(k, STRATEGY_HSDP, g);
+}
+
+/* Where little fits it is of the most sharded kind that the job allows. */
+static void add_most_sharded(struct maker *k)
+{
+    int64_t ranks = k->shape->ranks;
+    if (ranks == 1) {
+        add_kind(k, STRATEGY_DDP, 1);
+        add_kind(k, STRATEGY_ZERO3, 1);
+        return;
+    }
+    for (int kind = STRATEGY_ZERO3; kind >= STRATEGY_DDP; kind--) {
+        if (!job_allows(k->job->strategy, strategy_kind_name((enum strategy_kind)kind)))
+            continue;
+        add_kind(k, (enum strategy_kind)kind, kind == STRATEGY_DDP ? 1 : ranks);
+        return;
+    }
+    for (int64_t g = ranks - 1; g > 1; g--) {
+        if (!is_group(k->shape, g))
+            continue;
+        add_kind(k, STRATEGY_HSDP, g);
+        return;
+    }
+}
+
+void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape,
+    enum space_stage stage)
 {
     *out = (struct space){NULL, 0};
     if (!profile_of(j->engine)->is_bundled) {
-        engine_space(out, j, shape);
+        engine_space(out, j, shape, stage);
         return;
     }
-    int64_t ranks = shape->ranks, per_node = shape->ranks_per_node;
-    if (job_step_sequences(j) % ranks != 0)
+    if (job_step_sequences(j) % shape->ranks != 0 || (stage != SPACE_USUAL && !shape->is_gpu))
         return;
-    struct maker k = {
-        .out = out, .job = j, .shape = shape, .per_rank = job_step_sequences(j) / ranks};
-    add_kind(&k, STRATEGY_DDP, 1);
-    if (ranks == 1)
-        return;
-    add_kind(&k, STRATEGY_ZERO1, ranks);
-    add_kind(&k, STRATEGY_ZERO2, ranks);
-    add_kind(&k, STRATEGY_ZERO3, ranks);
-    for (int64_t g = 2; g < ranks; g++) {
-        /* groups within the only node, or of whole nodes: others cut nodes for nothing */
-        bool is_inside = ranks == per_node && ranks % g == 0;
-        bool is_whole_nodes = g % per_node == 0 && ranks % g == 0;
-        if (is_inside || is_whole_nodes)
-            add_kind(&k, STRATEGY_HSDP, g);
-    }
+    struct maker k = {.out = out,
+        .job = j,
+        .shape = shape,
+        .stage = stage,
+        .per_rank = job_step_sequences(j) / shape->ranks};
+    if (stage == SPACE_USUAL)
+        add_usual(&k);
+    else
+        add_most_sharded(&k);
 }
 
 void space_release(struct space *s)
@@ -135,10 +198,14 @@ int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
     bool has_master = s->precision != PRECISION_FP32;
     const struct frozen_unit *frozen = &x->frozen[element / 2 - 1];
     bool is_split = strategy_parameter_shards(s) > 1;
-    int64_t bytes = element * (is_split ? x->own : x->full);
-    bytes += is_split ? frozen->shard_bytes : frozen->bytes;
-    bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
-    if (s->offload == OFFLOAD_NONE)
+    int64_t bytes = 0;
+    if (!strategy_parks_parameters(s)) {
+        bytes += element * (is_split ? x->own : x->full);
+        bytes += is_split ? frozen->shard_bytes : frozen->bytes;
+    }
+    if (!strategy_parks_gradients(s))
+        bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
+    if (!(s->offload & OFFLOAD_OPTIMIZER))
         bytes += (has_master ? 12 : 8) * (strategy_optimizer_shards(s) > 1 ? x->own : x->full);
     return bytes;
 }

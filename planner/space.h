@@ -19,9 +19,22 @@ struct space {
     size_t n;
 };
 
+/* A later stage is for hardware that nothing of an earlier one fits: what saves more memory and
+ * costs more time. */
+enum space_stage {
+    SPACE_USUAL,   /* all on the device, or the optimizer in host memory */
+    SPACE_SPARING, /* activations, or optimizer and parameters in host memory */
+    SPACE_DISK,    /* the optimizer's states on disk */
+    SPACE_STAGES
+};
+
 /* Empty when the global batch cannot be split evenly over the ranks. Release with space_release. */
-void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape);
+void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape,
+    enum space_stage stage);
 void space_release(struct space *s);
+/* What the strategies of a stage offload: SPACE_OFFLOADS sets, equal ones following each other. */
+enum { SPACE_OFFLOADS = 2 };
+const unsigned *space_offloads(enum space_stage stage);
 
 /* Trained elements of all units on so many shards, whole and of one rank; and frozen parameters by
  * the bytes of an activation, 2 and 4. */

@@ -13,13 +13,12 @@ enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = STRATEGY
 
 static const char *const kind_names[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
 static const char *const recompute_names[] = {"none", "selective", "full"};
-static const char *const offload_names[] = {"none", "optimizer"};
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", "fp4"};
 
 static enum rc parse_word(
     int *out, const char *const *words, size_t n, const char *what, const char *word, struct err *e)
 {
-    char all[128] = "";
+    char all[256] = "";
     for (size_t i = 0, used = 0; i < n; i++) {
         if (word && strcmp(words[i], word) == 0) {
             *out = (int)i;
@@ -46,8 +45,49 @@ static enum rc parse_word(
 
 WORDS(strategy_kind, strategy_kind, kind_names, "strategy")
 WORDS(recompute, recompute, recompute_names, "recompute mode")
-WORDS(offload, offload, offload_names, "offload mode")
 WORDS(precision, precision, precision_names, "precision")
+
+/* Those of the search first; the others are said of runs of other engines. */
+static const struct {
+    const char *name;
+    unsigned offload;
+} offloads[] = {
+    {"none", OFFLOAD_NONE},
+    {"optimizer", OFFLOAD_OPTIMIZER},
+    {"optimizer+params", OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS},
+    {"nvme", OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+    {"activations", OFFLOAD_ACTIVATIONS},
+    {"optimizer+activations", OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS},
+    {"optimizer+params+activations", OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
+    {"params", OFFLOAD_PARAMETERS},
+    {"params+activations", OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
+};
+
+static const char *find_offload(unsigned offload)
+{
+    for (size_t i = 0; i < BASE_COUNT(offloads); i++)
+        if (offloads[i].offload == offload)
+            return offloads[i].name;
+    return NULL;
+}
+
+const char *offload_name(unsigned offload)
+{
+    const char *name = find_offload(offload);
+    return name ? name : "unknown";
+}
+
+enum rc offload_parse(const char *name, unsigned *out, struct err *e)
+{
+    const char *names[BASE_COUNT(offloads)];
+    int i = 0;
+    for (size_t k = 0; k < BASE_COUNT(offloads); k++)
+        names[k] = offloads[k].name;
+    enum rc rc = parse_word(&i, names, BASE_COUNT(names), "offload mode", name, e);
+    if (!rc)
+        *out = offloads[i].offload;
+    return rc;
+}
 
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e)
 {
@@ -128,8 +168,7 @@ static enum rc check_ranges(const struct strategy *s, const struct model *m, str
 static enum rc check_enums(const struct strategy *s, struct err *e)
 {
     if ((unsigned)s->kind >= BASE_COUNT(kind_names) ||
-        (unsigned)s->recompute >= BASE_COUNT(recompute_names) ||
-        (unsigned)s->offload >= BASE_COUNT(offload_names) ||
+        (unsigned)s->recompute >= BASE_COUNT(recompute_names) || !find_offload(s->offload) ||
         (unsigned)s->precision >= BASE_COUNT(precision_names) ||
         (unsigned)s->engine >= ENGINE_COUNT)
         return err_set(e, RC_INVALID, "a strategy with unknown words");
@@ -146,6 +185,10 @@ static enum rc check_bundled(const struct strategy *s, struct err *e)
         s->master_bytes != 4)
         return err_set(e, RC_INVALID,
             "the bundled engine is data-parallel, with fused attention and fp32 optimizer states");
+    if ((s->offload & OFFLOAD_PARAMETERS) && !strategy_parks_parameters(s))
+        return err_set(e, RC_INVALID,
+            "%s keeps whole parameters on the device: those of zero3 and hsdp can be offloaded",
+            kind_names[s->kind]);
     return RC_OK;
 }
 
@@ -253,7 +296,7 @@ struct json *strategy_to_json(const struct strategy *s)
     struct json *v = json_obj();
     json_add_str(v, "kind", kind_names[s->kind]);
     json_add_str(v, "recompute", recompute_names[s->recompute]);
-    json_add_str(v, "offload", offload_names[s->offload]);
+    json_add_str(v, "offload", offload_name(s->offload));
     json_add_str(v, "precision", precision_names[s->precision]);
     json_add_int(v, "ranks", s->ranks);
     json_add_int(v, "ranks_per_node", s->ranks_per_node);
@@ -368,7 +411,23 @@ int64_t strategy_gradient_shards(const struct strategy *s)
     return s->kind == STRATEGY_DDP || s->kind == STRATEGY_ZERO1 ? 1 : s->shard_degree;
 }
 
+static bool gathers_parameters(const struct strategy *s)
+{
+    return s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP;
+}
+
 int64_t strategy_parameter_shards(const struct strategy *s)
 {
-    return s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP ? s->shard_degree : 1;
+    return gathers_parameters(s) ? s->shard_degree : 1;
+}
+
+/* Of other engines some take the wish where parameters are whole, and do nothing about it. */
+bool strategy_parks_parameters(const struct strategy *s)
+{
+    return (s->offload & OFFLOAD_PARAMETERS) && gathers_parameters(s) && !s->memory.absorbs_copies;
+}
+
+bool strategy_parks_gradients(const struct strategy *s)
+{
+    return (s->offload & OFFLOAD_OPTIMIZER) && strategy_parks_parameters(s);
 }

@@ -20,7 +20,16 @@ enum strategy_kind {
     STRATEGY_HSDP   /* as zero3 inside groups of shard_degree ranks, replicated over the groups */
 };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
-enum offload { OFFLOAD_NONE, OFFLOAD_OPTIMIZER };
+/* What leaves the device: a set of these, of which offload_name has words for some. All but the
+ * optimizer alone is for prediction only. */
+enum offload {
+    OFFLOAD_NONE = 0,
+    OFFLOAD_OPTIMIZER = 1,   /* its states, which the host updates */
+    OFFLOAD_PARAMETERS = 2,  /* of zero3 and hsdp: the own ones, copied up for each gather; with the
+                                optimizer gradients too */
+    OFFLOAD_ACTIVATIONS = 4, /* what blocks keep for backward */
+    OFFLOAD_DISK = 8         /* the optimizer's states, from the host on to its disk */
+};
 enum { STRATEGY_MAX_ACCUM = 1 << 24 }; /* micro steps of a step */
 enum { STRATEGY_MAX_DOCUMENT = INT32_MAX };
 enum precision {
@@ -53,14 +62,15 @@ struct memory_options {
     bool pages_optimizer;       /* its states lie in managed memory, which may be the host's */
     bool reduces_in_16bit;      /* gradients are kept in the type of activations */
     bool shards_tables;         /* zero3: embedding and head are units as blocks are */
-    bool offloads_parameters, offloads_activations;
+    bool absorbs_copies; /* a published run: constants of its stack were fitted without copies
+                            of parameters and activations, and contain them */
 };
 
 /* Value type; strategy_check says whether it makes sense. */
 struct strategy {
     enum strategy_kind kind;
     enum recompute recompute;
-    enum offload offload;
+    unsigned offload; /* enum offload */
     enum precision precision;
     int64_t ranks; /* all; data-parallel ones where nothing else is split */
     int64_t ranks_per_node;
@@ -84,11 +94,11 @@ struct strategy {
 
 const char *strategy_kind_name(enum strategy_kind k);
 const char *recompute_name(enum recompute r);
-const char *offload_name(enum offload o);
+const char *offload_name(unsigned offload);
 const char *precision_name(enum precision p);
 enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct err *e);
 enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);
-enum rc offload_parse(const char *name, enum offload *out, struct err *e);
+enum rc offload_parse(const char *name, unsigned *out, struct err *e);
 enum rc precision_parse(const char *name, enum precision *out, struct err *e);
 /* Those that the bundled engine computes in. */
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e);
@@ -115,6 +125,9 @@ bool strategy_is_data_parallel(const struct strategy *s);
 int64_t strategy_optimizer_shards(const struct strategy *s);
 int64_t strategy_gradient_shards(const struct strategy *s);
 int64_t strategy_parameter_shards(const struct strategy *s);
+/* Own parameters lie in host memory, and own gradients. */
+bool strategy_parks_parameters(const struct strategy *s);
+bool strategy_parks_gradients(const struct strategy *s);
 /* Bytes of an element of parameters and activations. */
 int64_t precision_bytes(enum precision p);
 

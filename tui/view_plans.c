@@ -46,6 +46,19 @@ char *plan_machines(const struct plan_row *r, char buf[PLAN_MACHINES_TEXT])
     return buf;
 }
 
+/* What is off the GPU, in a word that fits the column. */
+static const char *offload_word(const char *offload)
+{
+    static const struct {
+        const char *offload, *word;
+    } words[] = {
+        {"optimizer+params", "off-states"}, {"nvme", "off-nvme"}, {"activations", "off-acts"}};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcmp(words[i].offload, offload) == 0)
+            return words[i].word;
+    return "offload";
+}
+
 static void strategy_text(const struct plan_row *r, char text[LIST_CELL])
 {
     bool is_hybrid = strcmp(r->strategy, "hsdp") == 0;
@@ -57,7 +70,7 @@ static void strategy_text(const struct plan_row *r, char text[LIST_CELL])
     if (r->recompute[0] && strcmp(r->recompute, "none") != 0)
         str_addf(&s, " rc-%.4s", r->recompute);
     if (r->offload[0] && strcmp(r->offload, "none") != 0)
-        str_add(&s, " offload");
+        str_addf(&s, " %s", offload_word(r->offload));
     str_copy(text, LIST_CELL, str_text(&s));
     str_release(&s);
 }

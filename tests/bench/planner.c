@@ -141,7 +141,7 @@ static void bench_estimates(const char *model, int64_t nodes)
     struct shape_of_ranks shape = {nodes * 8, 8, true};
     struct space space;
     machines_of(machines, nodes);
-    space_make(&space, &j, &shape);
+    space_make(&space, &j, &shape, SPACE_USUAL);
     struct throughput all = {0}, kind[STRATEGY_HSDP + 1] = {{0}};
     for (size_t i = 0; i < space.n; i += 7) {
         struct throughput t = time_strategy(&j, &space.items[i], machines);

@@ -100,7 +100,7 @@ static void nothing_that_fits_is_faster(void **state)
         const struct shape_of_ranks shape = {16, 8, true};
         j.engine = (enum engine)g;
         snprintf(j.stack, sizeof j.stack, "%s", x.stack);
-        space_make(&space, &j, &shape);
+        space_make(&space, &j, &shape, SPACE_USUAL);
         double least = INFINITY;
         for (size_t i = 0; i < space.n; i++) {
             struct estimate at;

@@ -312,8 +312,8 @@ static void every_option_needs_no_more(void **state)
             t[2].memory.is_fused = true;
             t[3].memory.frees_gradients = true;
             t[4].memory.pages_optimizer = true;
-            t[5].memory.offloads_parameters = true;
-            t[6].memory.offloads_activations = true;
+            t[5].offload = OFFLOAD_PARAMETERS;
+            t[6].offload = OFFLOAD_ACTIVATIONS;
             t[7].offload = OFFLOAD_OPTIMIZER;
             for (size_t i = 0; i < BASE_COUNT(t); i++)
                 assert_true(engine_memory(&m, &t[i]).total <= plain);

@@ -147,24 +147,33 @@ static void folded_equals_unfolded(void **state)
     (void)state;
     struct model m = model("llama-2-13b");
     struct machine mc = h100(2);
-    for (int i = 0; i < 5 * 3 * 2 * 2 * 2; i++) {
+    static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_ACTIVATIONS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_DISK, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS};
+    for (int i = 0; i < 5 * 3 * 5 * 2 * 2; i++) {
         struct err e = ERR_INIT;
         struct strategy s = strategy_of((enum strategy_kind)(i % 5), 16);
         s.recompute = (enum recompute)(i / 5 % 3);
-        s.offload = (enum offload)(i / 15 % 2);
-        s.reshard_after_forward = i / 30 % 2;
-        s.prefetch = 1 + i / 60 % 2;
+        s.offload = offloads[i / 15 % 5];
+        s.reshard_after_forward = i / 75 % 2;
+        s.prefetch = 1 + i / 150 % 2;
+        if ((s.offload & OFFLOAD_PARAMETERS) && s.kind < STRATEGY_ZERO3)
+            continue;
         s.grad_accum = 1 + i % 3;
         struct estimate whole, quick;
         assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
         assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);
         /* a lane that slowly falls behind needs many blocks to show it */
-        assert_near(quick.step_s, whole.step_s, 1e-3);
-        assert_near((double)quick.peak_bytes, (double)whole.peak_bytes, 1e-4);
-        assert_near((double)quick.host_ram_bytes, (double)whole.host_ram_bytes, 1e-4);
+        bool is_usual = s.offload == OFFLOAD_NONE || s.offload == OFFLOAD_OPTIMIZER;
+        assert_near(quick.step_s, whole.step_s, is_usual ? 1e-3 : 5e-2);
+        /* activations that come and go leave gaps that a few blocks show roughly */
+        double packing = s.offload & OFFLOAD_ACTIVATIONS ? 1e-3 : 1e-4;
+        assert_near((double)quick.peak_bytes, (double)whole.peak_bytes, packing);
+        assert_near((double)quick.host_ram_bytes, (double)whole.host_ram_bytes, packing);
         struct live_bytes live;
         assert_int_equal(estimate_live_bytes(&live, &m, &s, &e), RC_OK);
         assert_int_equal(live.of[MEMORY_DEVICE], whole.peak_bytes - whole.packing_bytes);
+        assert_int_equal(quick.disk_bytes, whole.disk_bytes);
+        assert_int_equal(quick.disk_written_bytes, whole.disk_written_bytes);
     }
 }
 

@@ -309,11 +309,9 @@ static void words_of_the_notes_spare_memory(void **state)
     r = read_row((struct cell[]){{"notes", "weights in BF16"}, {0}});
     assert_int_equal(r.strategy.master_bytes, 0);
     r = read_row((struct cell[]){{"offload", "param+optimizer-cpu"}, {0}});
-    assert_true(r.strategy.memory.offloads_parameters);
-    assert_int_equal(r.strategy.offload, OFFLOAD_OPTIMIZER);
+    assert_int_equal(r.strategy.offload, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS);
     r = read_row((struct cell[]){{"offload", "activation-cpu"}, {0}});
-    assert_true(r.strategy.memory.offloads_activations);
-    assert_int_equal(r.strategy.offload, OFFLOAD_NONE);
+    assert_int_equal(r.strategy.offload, OFFLOAD_ACTIVATIONS);
 }
 
 /* --- what a run must have done --- */
@@ -359,7 +357,7 @@ static void replicas_larger_than_the_card_were_sharded(void **state)
     struct evidence_row r = read_row(row);
     assert_int_equal(r.strategy.kind, STRATEGY_ZERO3);
     assert_int_equal(r.strategy.shard_degree, 64);
-    assert_true(r.strategy.memory.offloads_activations);
+    assert_true(r.strategy.offload & OFFLOAD_ACTIVATIONS);
     assert_true(r.unstated & UNSTATED_STRATEGY);
     assert_true(r.is_inferred);
     /* one that fits unsharded is what it says */

@@ -140,6 +140,26 @@ static void what_a_file_cannot_say_is_named(void **state)
     assert_says(EXPORT_ACCELERATE, &s, "parallelism_config_dp_shard_size: 8", "micro batch");
 }
 
+/* Names: deepspeed.ai/docs/config-json (offload_param, nvme, cpu_checkpointing), accelerate's
+ * DeepSpeed plugin and FSDP plugin, torchtitan's [training]. */
+static void what_leaves_the_gpu_is_written_or_named(void **state)
+{
+    (void)state;
+    struct strategy s = strategy_default(STRATEGY_ZERO3, 16, 8);
+    s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
+    assert_says(EXPORT_DEEPSPEED, &s, "offload_param", NULL);
+    assert_says(EXPORT_FSDP2, &s, "fsdp_offload_params: true", NULL);
+    assert_says(EXPORT_ACCELERATE, &s, "fsdp_offload_params: true", NULL);
+    assert_says(EXPORT_TORCHTITAN, &s, "enable_cpu_offload = true", NULL);
+    s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
+    assert_says(EXPORT_DEEPSPEED, &s, "\"nvme_path\"", NULL);
+    assert_says(EXPORT_ACCELERATE, &s, "offload_optimizer_device: \"nvme\"", NULL);
+    assert_says(EXPORT_TORCHTITAN, &s, "[training]", "states on NVMe");
+    s.offload = OFFLOAD_ACTIVATIONS;
+    assert_says(EXPORT_DEEPSPEED, &s, "\"cpu_checkpointing\"", NULL);
+    assert_says(EXPORT_FSDP2, &s, "fsdp_offload_params: false", "activations in host memory");
+}
+
 int test_export(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +167,7 @@ int test_export(void)
         cmocka_unit_test(every_strategy_is_written_or_refused),
         cmocka_unit_test(deepspeed_batches_multiply),
         cmocka_unit_test(what_a_file_cannot_say_is_named),
+        cmocka_unit_test(what_leaves_the_gpu_is_written_or_named),
     };
     return cmocka_run_group_tests_name("planner/export", tests, NULL, NULL);
 }

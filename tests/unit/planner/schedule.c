@@ -141,15 +141,22 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
 {
     (void)state;
     const char *models[] = {"tiny-llama", "tiny-gpt2"};
+    static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
+        OFFLOAD_ACTIVATIONS, OFFLOAD_PARAMETERS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS};
     for (int m = 0; m < 2; m++)
         for (int kind = STRATEGY_DDP; kind <= STRATEGY_HSDP; kind++)
-            for (int variant = 0; variant < 24; variant++) {
+            for (int variant = 0; variant < 60; variant++) {
                 struct strategy s = strategy_default((enum strategy_kind)kind, 4, 2);
                 s.seq = 32;
                 s.micro_batch = 1 + variant % 2;
                 s.grad_accum = 1 + variant % 3;
                 s.recompute = (enum recompute)(variant % 3);
-                s.offload = variant & 4 ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
+                s.offload = offloads[variant % 7];
+                bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
+                if (!is_gathered)
+                    s.offload &= ~(unsigned)OFFLOAD_PARAMETERS;
                 s.precision = variant & 8 ? PRECISION_BF16 : PRECISION_FP32;
                 s.prefetch = 1 + variant % 4;
                 s.reshard_after_forward = variant % 5 != 0;

@@ -150,7 +150,12 @@ static struct strategy random_strategy(bool is_gpu)
         s.shard_degree = all > 1 ? all / 2 : 1;
     s.precision = is_gpu && pick(2) ? PRECISION_BF16 : PRECISION_FP32;
     s.recompute = (enum recompute)pick(3);
-    s.offload = is_gpu ? (enum offload)pick(2) : OFFLOAD_NONE;
+    static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
+        OFFLOAD_ACTIVATIONS};
+    s.offload = is_gpu ? offloads[pick(5)] : OFFLOAD_NONE;
+    if ((s.offload & OFFLOAD_PARAMETERS) && s.kind < STRATEGY_ZERO3)
+        s.offload = OFFLOAD_OPTIMIZER;
     s.seq = 256 << pick(3);
     s.micro_batch = 1 + pick(4);
     s.grad_accum = 1 + pick(4);

@@ -1,0 +1,271 @@
+/* What a strategy keeps off the device, and its ways down and up: states that the host updates,
+ * parameters and gradients, activations, states on disk. */
+#include "planner/schedule_builder.h"
+
+/* --- copies --- */
+
+int32_t host_buffer(struct builder *b, const char *what, enum part part, int unit, int64_t bytes)
+{
+    int32_t id = builder_buffer(b, what, part, unit, bytes);
+    b->s->buffers[id].memory = MEMORY_HOST;
+    return id;
+}
+
+struct op *emit_copy(
+    struct builder *b, enum op_kind kind, int unit, int64_t elems, int64_t elem_bytes)
+{
+    struct op *op = builder_op(b, kind, kind == OP_COPY_DOWN ? LANE_COPY_DOWN : LANE_COPY_UP, unit);
+    op->dim[0] = elems;
+    op->dim[1] = elem_bytes;
+    op->bytes = (double)(elems * elem_bytes);
+    return op;
+}
+
+/* Tensor ranks that split sequences keep a part of a block's input each. */
+static void copy_acts(struct builder *b, enum op_kind kind, int unit, int32_t from, int32_t to)
+{
+    const struct strategy *s = &b->s->strategy;
+    int64_t elems = b->s->buffers[from].bytes / b->act_bytes;
+    if (s->memory.has_sequence_parallel)
+        elems /= s->parallel.tensor;
+    struct op *op = emit_copy(b, kind, unit, elems, b->act_bytes);
+    op_arg(b, op, ACCESS_READ, from);
+    op_arg(b, op, ACCESS_WRITE, to);
+}
+
+/* --- parameters --- */
+
+/* Frozen ones first, as they are gathered. */
+void emit_param_up(struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    int64_t bytes = b->s->buffers[st->param].bytes;
+    bytes += st->adapter >= 0 ? b->s->buffers[st->adapter].bytes : 0;
+    int32_t up = builder_unit_buffer(b, "shard_up", PART_PARAMETERS, unit, bytes);
+    struct op *op = emit_copy(b, OP_COPY_UP, unit, bytes / b->shard_bytes, b->shard_bytes);
+    op_arg(b, op, ACCESS_READ, st->param);
+    if (st->adapter >= 0)
+        op_arg(b, op, ACCESS_READ, st->adapter);
+    op_arg(b, op, ACCESS_WRITE, up);
+    b->shard_up[unit] = up;
+}
+
+void emit_param_down(struct builder *b, int unit, int32_t from)
+{
+    int64_t n = own_elems(b, unit), bytes = b->s->buffers[trained_param(b, unit)].bytes;
+    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, b->shard_bytes);
+    op_arg_part(op, ACCESS_READ, from, b->s->buffers[from].bytes - bytes, bytes);
+    op_arg(b, op, ACCESS_WRITE, trained_param(b, unit));
+}
+
+/* --- gradients that stay on the host --- */
+
+int32_t begin_parked_grad(struct builder *b, int unit, bool is_first)
+{
+    int64_t n = own_elems(b, unit);
+    int32_t grad = builder_unit_buffer(b, "shard_grad", PART_GRADIENTS, unit, n * b->grad_bytes);
+    if (is_first)
+        return grad;
+    struct op *op = emit_copy(b, OP_COPY_UP, unit, n, b->grad_bytes);
+    op_arg(b, op, ACCESS_READ, b->s->state[unit].grad);
+    op_arg(b, op, ACCESS_WRITE, grad);
+    return grad;
+}
+
+void park_grad(struct builder *b, int unit, int32_t grad, bool is_whole)
+{
+    b->parked = unit;
+    b->parked_grad = grad;
+    b->is_parked_whole = is_whole;
+}
+
+/* A visit after the reduction: products need not wait for it to take the norm. */
+void emit_parked_down(struct builder *b)
+{
+    int unit = b->parked;
+    if (unit < 0)
+        return;
+    b->parked = -1;
+    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, own_elems(b, unit), b->grad_bytes);
+    op_arg(b, op, ACCESS_READ, b->parked_grad);
+    op_arg(b, op, ACCESS_WRITE, b->s->state[unit].grad);
+    if (b->is_parked_whole)
+        emit_grad_norm(b, unit, b->parked_grad);
+}
+
+/* --- activations --- */
+
+/* The last block's backward follows at once, around the head. */
+bool offloads_block(const struct builder *b, int unit)
+{
+    const struct strategy *s = &b->s->strategy;
+    return (s->offload & OFFLOAD_ACTIVATIONS) && !s->memory.absorbs_copies && unit > 0 &&
+           unit < b->s->n_units - 2;
+}
+
+/* What is worth a copy: statistics are a few bytes of a token. */
+enum { MOVED_ACTS = 10 };
+static void moved_acts(struct block_acts *a, int32_t *out[MOVED_ACTS])
+{
+    int32_t *const all[MOVED_ACTS] = {&a->x_in, &a->xn1, &a->qkv, &a->att, &a->scores, &a->mid,
+        &a->half, &a->xn2, &a->up, &a->act};
+    for (int i = 0; i < MOVED_ACTS; i++)
+        out[i] = all[i];
+}
+
+/* From here on the block's activations are those on the host. */
+void emit_acts_down(struct builder *b, int unit)
+{
+    int32_t *act[MOVED_ACTS];
+    moved_acts(&b->acts[unit], act);
+    for (int i = 0; i < MOVED_ACTS; i++) {
+        if (*act[i] < 0)
+            continue;
+        int32_t from = *act[i];
+        *act[i] = host_buffer(b, "acts_down", PART_ACTIVATIONS, unit, b->s->buffers[from].bytes);
+        copy_acts(b, OP_COPY_DOWN, unit, from, *act[i]);
+    }
+}
+
+void emit_acts_up(struct builder *b, int unit)
+{
+    int32_t *act[MOVED_ACTS];
+    moved_acts(&b->acts[unit], act);
+    for (int i = 0; i < MOVED_ACTS; i++) {
+        if (*act[i] < 0)
+            continue;
+        int32_t from = *act[i];
+        *act[i] =
+            builder_unit_buffer(b, "acts_up", PART_ACTIVATIONS, unit, b->s->buffers[from].bytes);
+        copy_acts(b, OP_COPY_UP, unit, from, *act[i]);
+    }
+}
+
+/* --- updates on the host --- */
+
+/* A unit's master copy and both moments, where the host works on them. */
+struct states {
+    struct ref part[3];
+    int n;
+    int32_t swap; /* the buffer they are read into from disk; -1: they lie in host memory */
+};
+
+static struct states states_of(const struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    const int32_t all[] = {st->master, st->m, st->v};
+    struct states out = {.swap = -1};
+    for (int i = 0; i < 3; i++)
+        if (all[i] >= 0)
+            out.part[out.n++] =
+                (struct ref){.buffer = all[i], .bytes = b->s->buffers[all[i]].bytes};
+    return out;
+}
+
+static struct op *emit_disk(struct builder *b, enum op_kind kind, int unit, const struct states *st)
+{
+    int64_t n = own_elems(b, unit), bytes = n * b->profile->disk_grad_bytes;
+    for (int i = 0; i < st->n; i++)
+        bytes += st->part[i].bytes;
+    struct op *op = builder_op(b, kind, LANE_DISK, unit);
+    op->dim[0] = n;
+    op->dim[1] = n > 0 ? bytes / n : 0;
+    op->bytes = (double)bytes;
+    return op;
+}
+
+/* The states of a unit, read from disk when they lie there. */
+static struct states fetch_states(struct builder *b, int unit)
+{
+    struct states st = states_of(b, unit);
+    int64_t bytes = 0;
+    if (!(b->s->strategy.offload & OFFLOAD_DISK))
+        return st;
+    for (int i = 0; i < st.n; i++)
+        bytes += st.part[i].bytes;
+    st.swap = host_buffer(b, "swap", PART_OPTIMIZER, unit, bytes);
+    struct op *op = emit_disk(b, OP_DISK_READ, unit, &st);
+    for (int i = 0; i < st.n; i++)
+        op_arg(b, op, ACCESS_READ, st.part[i].buffer);
+    op_arg(b, op, ACCESS_WRITE, st.swap);
+    return st;
+}
+
+static void store_states(struct builder *b, int unit, const struct states *st)
+{
+    if (st->swap < 0)
+        return;
+    struct op *op = emit_disk(b, OP_DISK_WRITE, unit, st);
+    op_arg(b, op, ACCESS_READ, st->swap);
+    for (int i = 0; i < st->n; i++)
+        op_arg(b, op, ACCESS_WRITE, st->part[i].buffer);
+}
+
+static int32_t emit_grad_down(struct builder *b, int unit)
+{
+    int64_t n = own_elems(b, unit);
+    int64_t bytes = b->grad_bytes;
+    if (strategy_parks_gradients(&b->s->strategy))
+        return b->s->state[unit].grad;
+    int32_t down = host_buffer(b, "grad_down", PART_GRADIENTS, unit, n * bytes);
+    struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, bytes);
+    arg_own_part(b, op, ACCESS_READ, b->s->state[unit].grad, shards_gradients(b), n * bytes);
+    op_arg(b, op, ACCESS_WRITE, down);
+    return down;
+}
+
+static void arg_states(struct builder *b, struct op *op, const struct states *st)
+{
+    int64_t at = 0;
+    for (int i = 0; i < st->n; i++) {
+        if (st->swap < 0)
+            op_arg(b, op, ACCESS_BOTH, st->part[i].buffer);
+        else
+            op_arg_part(op, ACCESS_BOTH, st->swap, at, st->part[i].bytes);
+        at += st->part[i].bytes;
+    }
+}
+
+/* New parameters go where they are kept. */
+static void emit_adamw_host(struct builder *b, int unit, int32_t grad, const struct states *states)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    int64_t n = own_elems(b, unit);
+    bool is_parked = strategy_parks_parameters(&b->s->strategy);
+    int32_t up = is_parked ? trained_param(b, unit)
+                           : host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
+    struct op *op = builder_op(b, OP_ADAMW, LANE_HOST, unit);
+    op->dim[0] = n;
+    op_arg(b, op, ACCESS_READ, grad);
+    arg_states(b, op, states);
+    op_arg(b, op, ACCESS_READ, b->s->scalars);
+    op_arg(b, op, st->master < 0 ? ACCESS_BOTH : ACCESS_WRITE, up);
+    op->flops = 12.0 * (double)n;
+    if (is_parked)
+        return;
+    op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
+    op_arg(b, op, ACCESS_READ, up);
+    arg_own_part(
+        b, op, ACCESS_WRITE, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
+}
+
+/* Gradients and states of the next unit come while the host works on this one, and go while it
+ * works on the next: buffers of two units are enough. */
+void emit_host_updates(
+    struct builder *b, int first, int end, void (*after)(struct builder *b, int unit))
+{
+    int32_t down = emit_grad_down(b, first);
+    struct states states = fetch_states(b, first), next_states = states;
+    for (int u = first; u < end; u++) {
+        int32_t next = -1;
+        if (u + 1 < end) {
+            next = emit_grad_down(b, u + 1);
+            next_states = fetch_states(b, u + 1);
+        }
+        emit_adamw_host(b, u, down, &states);
+        store_states(b, u, &states);
+        down = next;
+        states = next_states;
+        after(b, u);
+    }
+}

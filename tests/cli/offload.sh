@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# What can be kept off the GPU: --offload of berth estimate, and plans that need it.
+cd "$(dirname "$0")/../.." || exit 1
+. tests/lib/tap.sh
+estimate=("$berth" estimate --model llama-2-7b --gpu h100-sxm --gpus 8 --seq 2048 --micro-batch 4
+    --recompute full --json)
+
+# 18 and 12 bytes of 6.74e9 parameters; 31 inputs of 4 x 2,048 x 4,096 x 2 bytes on each GPU
+parts_of_host_memory_and_disk_are_named() {
+    exits 0 "${estimate[@]}" --offload optimizer+params
+    jq -e '.host.parts | (.optimizer + .parameters + .gradients) / (18 * 6738415616) |
+        . > 0.999 and . < 1.001' "$tmp/out"
+    jq -e '.host | .ram_bytes == ([.parts[]] | add)' "$tmp/out"
+    exits 0 "${estimate[@]}" --offload nvme
+    jq -e '.disk | .parts.optimizer / (12 * 6738415616) | . > 0.999 and . < 1.001' "$tmp/out"
+    jq -e '.disk | .written_bytes_per_step == .parts.optimizer and
+        .nvme_bytes == ([.parts[]] | add)' "$tmp/out"
+    jq -e '.step | .parts.exposed_disk > 0.9 * .seconds' "$tmp/out"
+    exits 0 "${estimate[@]}" --offload activations
+    jq -e '.host.parts.activations == 8 * 31 * 67108864' "$tmp/out"
+}
+
+what_an_engine_lacks_is_one_sentence() {
+    exits 2 "$berth" estimate --model gpt2 --gpu h100-sxm --offload disk
+    says "nvme" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpu h100-sxm --gpus 8 --engine fsdp2 --offload nvme
+    says "engine fsdp2 has no offload 'nvme'" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpu h100-sxm --gpus 8 --strategy zero2 \
+        --offload optimizer+params
+    says "where they are sharded, not with zero2" "$tmp/err"
+}
+
+# 6 bytes a parameter fit one A100, all states do not, nor do they fit 64 GiB of host memory
+a_plan_with_states_on_disk_says_what_wears_out() {
+    printf 'name,gpu,gpus,ram,nvme,price,price_unit\nlone,a100-80-sxm,1,64,4,1,usd/gpu/h\n' \
+        >"$tmp/one.csv"
+    plan=("$berth" plan --model llama-2-7b --tokens 100M --seq 2048 --global-batch-tokens 131072 -q)
+    exits 0 "${plan[@]}" --offers "$tmp/one.csv" --json
+    jq -e '.plans[0] | .offload == "nvme" and (.launchable | not) and
+        (.not_launchable | contains("for prediction")) and .disk.drive_writes_per_day > 1' "$tmp/out"
+    exits 0 "${plan[@]}" --offers "$tmp/one.csv"
+    says "optimizer states on NVMe" "$tmp/out"
+    says "which wears it out early" "$tmp/out"
+    printf 'many,h100-sxm,8,1024,4,1,usd/gpu/h\n' >>"$tmp/one.csv"
+    exits 0 "${plan[@]}" --offers "$tmp/one.csv" --json
+    jq -e '(.plans | length) == 1 and
+        (.rejected[0].why | startswith("refused: it fits only with the optimizer"))' "$tmp/out"
+}
+
+t "parts of host memory and disk are named" parts_of_host_memory_and_disk_are_named
+t "what an engine lacks is one sentence" what_an_engine_lacks_is_one_sentence
+t "a plan with states on disk says what wears out" a_plan_with_states_on_disk_says_what_wears_out
+tap_done
