@@ -193,12 +193,12 @@ struct maker {
 static void add_micro_batches(struct maker *k, struct strategy s)
 {
     int64_t per_rank = job_step_sequences(k->job) / strategy_data_ranks(&s);
-    for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= per_rank; mb++) {
+    int64_t most = strategy_countable_batch(&s, &k->job->model, MAX_MICRO_BATCH);
+    for (int64_t mb = 1; mb <= most && mb <= per_rank; mb++) {
         /* fewer micro steps than stages leave most of a pipeline idle */
-        s.micro_batch = mb;
-        if (per_rank % mb != 0 || per_rank / mb < s.parallel.pipeline ||
-            !strategy_is_countable(&s, &k->job->model))
+        if (per_rank % mb != 0 || per_rank / mb < s.parallel.pipeline)
             continue;
+        s.micro_batch = mb;
         s.grad_accum = per_rank / mb;
         BASE_GROW(k->out->items, k->cap, k->out->n + 1);
         k->out->items[k->out->n++] = s;

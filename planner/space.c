@@ -12,6 +12,7 @@ struct maker {
     const struct shape_of_ranks *shape;
     enum space_stage stage;
     int64_t per_rank; /* sequences of a rank and step */
+    int64_t most;     /* in a micro batch */
 };
 
 static void add(struct maker *k, const struct strategy *s)
@@ -22,10 +23,10 @@ static void add(struct maker *k, const struct strategy *s)
 
 static void add_micro_batches(struct maker *k, struct strategy s)
 {
-    for (int64_t mb = 1; mb <= MAX_MICRO_BATCH && mb <= k->per_rank; mb++) {
-        s.micro_batch = mb;
-        if (k->per_rank % mb != 0 || !strategy_is_countable(&s, &k->job->model))
+    for (int64_t mb = 1; mb <= k->most && mb <= k->per_rank; mb++) {
+        if (k->per_rank % mb != 0)
             continue;
+        s.micro_batch = mb;
         s.grad_accum = k->per_rank / mb;
         add(k, &s);
     }
@@ -150,11 +151,14 @@ void space_make(struct space *out, const struct job *j, const struct shape_of_ra
     }
     if (job_step_sequences(j) % shape->ranks != 0 || (stage != SPACE_USUAL && !shape->is_gpu))
         return;
+    struct strategy any = strategy_default(STRATEGY_DDP, shape->ranks, shape->ranks_per_node);
+    any.seq = j->seq;
     struct maker k = {.out = out,
         .job = j,
         .shape = shape,
         .stage = stage,
-        .per_rank = job_step_sequences(j) / shape->ranks};
+        .per_rank = job_step_sequences(j) / shape->ranks,
+        .most = strategy_countable_batch(&any, &j->model, MAX_MICRO_BATCH)};
     if (stage == SPACE_USUAL)
         add_usual(&k);
     else

@@ -229,6 +229,15 @@ bool strategy_is_countable(const struct strategy *s, const struct model *m)
     return s->seq <= INT32_MAX / s->micro_batch && rough_activation_bytes(s, m) <= max_activations;
 }
 
+int64_t strategy_countable_batch(const struct strategy *s, const struct model *m, int64_t most)
+{
+    struct strategy larger = *s;
+    larger.micro_batch = most;
+    while (larger.micro_batch > 0 && !strategy_is_countable(&larger, m))
+        larger.micro_batch--;
+    return larger.micro_batch;
+}
+
 static enum rc check_amounts(const struct strategy *s, const struct model *m, struct err *e)
 {
     static const double max_tokens = 1e18;

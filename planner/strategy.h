@@ -108,6 +108,8 @@ struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t
 enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e);
 /* Part of it: bytes and tokens of a micro step are below what 64 bits count exactly. */
 bool strategy_is_countable(const struct strategy *s, const struct model *m);
+/* The largest micro batch up to most with which it is; 0 for none. */
+int64_t strategy_countable_batch(const struct strategy *s, const struct model *m, int64_t most);
 struct json *strategy_to_json(const struct strategy *s);
 enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e);
 
