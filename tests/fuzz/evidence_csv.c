@@ -9,11 +9,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-static void read(const struct csv *table)
+typedef enum rc evidence_reader(struct evidence *out, const struct csv *table, struct err *e);
+
+static void read(const struct csv *table, evidence_reader *reader)
 {
     struct evidence v;
     struct err e = ERR_INIT;
-    if (evidence_read(&v, table, &e)) {
+    if (reader(&v, table, &e)) {
         if (!e.msg[0])
             abort();
         return;
@@ -37,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct csv table;
     struct err e = ERR_INIT;
     if (csv_parse(&table, (const char *)data, len, &e) == RC_OK) {
-        read(&table);
+        read(&table, evidence_read);
+        read(&table, evidence_read_adapted);
         csv_release(&table);
     } else if (!e.msg[0]) {
         abort();
