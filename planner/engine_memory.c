@@ -222,7 +222,7 @@ static struct states adapter_states(const struct rank *r)
     double optimizer = s->moment_bytes;
     if (is_mixed && !r->p->has_fp32_shard)
         optimizer += s->master_bytes;
-    if (s->offload == OFFLOAD_OPTIMIZER || s->memory.pages_optimizer)
+    if ((s->offload & OFFLOAD_OPTIMIZER) || s->memory.pages_optimizer)
         optimizer = 0;
     double shards = (double)strategy_parameter_shards(&r->own);
     double kept = param * adapters_over(r, shards) + frozen_over(r, shards);

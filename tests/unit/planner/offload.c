@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "inventory/gpu.h"
 #include "inventory/offer.h"
+#include "planner/engine_memory.h"
 #include "planner/engine_use.h"
 #include "planner/explain.h"
 #include "planner/hardware.h"
@@ -267,6 +268,21 @@ static void deepspeed_writes_gradients_to_disk(void **state)
     assert_near((double)x.disk_state_bytes, 12 * params_7b, 1e-3);
 }
 
+/* States of adapters leave too. */
+static void what_leaves_takes_no_memory_of_other_engines(void **state)
+{
+    (void)state;
+    static const struct adapter adapters[] = {{0}, {16, ADAPT_ALL, 16}};
+    for (int i = 0; i < 2; i++) {
+        struct model m = model_7b();
+        struct strategy s = strategy_of("optimizer+params", RECOMPUTE_FULL, 1);
+        s.engine = ENGINE_DEEPSPEED;
+        m.adapter = adapters[i];
+        struct engine_memory x = engine_memory(&m, &s);
+        assert_true(x.part[PART_PARAMETERS] < 1 && x.part[PART_OPTIMIZER] < 1);
+    }
+}
+
 /* --- what is refused --- */
 
 static void parameters_leave_only_where_they_are_sharded(void **state)
@@ -452,6 +468,7 @@ int test_offload(void)
         cmocka_unit_test(copies_of_parameters_feed_the_gathers),
         cmocka_unit_test(offloaded_steps_of_deepspeed_grow_as_published),
         cmocka_unit_test(deepspeed_writes_gradients_to_disk),
+        cmocka_unit_test(what_leaves_takes_no_memory_of_other_engines),
         cmocka_unit_test(parameters_leave_only_where_they_are_sharded),
         cmocka_unit_test(states_on_disk_are_a_plan_where_nothing_else_fits),
         cmocka_unit_test(states_on_disk_are_refused_where_others_do_without),
