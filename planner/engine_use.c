@@ -147,6 +147,13 @@ const char *engine_export(enum engine g)
     return abilities[g].export;
 }
 
+/* DeepSpeed's documentation: NVMe in ZeRO stage 3 only. */
+static bool has_stage_for_disk(const struct strategy *s)
+{
+    return !(s->offload & OFFLOAD_DISK) || s->kind == STRATEGY_ZERO3 ||
+           profile_of(s->engine)->is_bundled;
+}
+
 enum rc engine_check(const struct strategy *s, struct err *e)
 {
     const struct ability *a = &abilities[s->engine];
@@ -159,6 +166,8 @@ enum rc engine_check(const struct strategy *s, struct err *e)
     if (s->offload != OFFLOAD_NONE && !(a->offloads & OFFLOADS(s->offload)))
         return err_set(
             e, RC_INVALID, "engine %s has no offload '%s'", name, offload_name(s->offload));
+    if (!has_stage_for_disk(s))
+        return err_set(e, RC_INVALID, "engine %s keeps states on NVMe with zero3 alone", name);
     if ((s->offload & OFFLOAD_PARAMETERS) && !strategy_parks_parameters(s))
         return err_set(e, RC_INVALID,
             "engine %s offloads parameters where they are sharded, not with %s", name,
@@ -216,7 +225,7 @@ static void add_savings(struct maker *k, struct strategy s)
         s.offload = offload[i];
         bool has_sense = !(s.offload & OFFLOAD_PARAMETERS) || strategy_parks_parameters(&s);
         bool is_offered = s.offload == OFFLOAD_NONE || (can & OFFLOADS(s.offload));
-        if (is_again || !has_sense || !is_offered)
+        if (is_again || !has_sense || !is_offered || !has_stage_for_disk(&s))
             continue;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
             s.recompute = (enum recompute)recompute;

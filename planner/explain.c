@@ -454,6 +454,22 @@ static void add_money(struct str *out, const struct plan_file *p)
         units_usd(b, p->cost_high_micro_usd));
 }
 
+static void add_file_disk(struct str *out, const struct json *disk)
+{
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    double bytes = json_num(disk, "nvme_bytes", 0),
+           per_day = json_num(disk, "drive_writes_per_day", 0);
+    if (!(bytes > 0))
+        return;
+    str_addf(out, "Disk of a node: %s; the run writes %s", units_bytes(a, bytes),
+        units_bytes(b, json_num(disk, "written_bytes", 0)));
+    if (per_day > 0)
+        str_addf(out, ", the whole of it %.2g times a day%s", per_day,
+            per_day > WEAR_RATED_PER_DAY ? ": more than drives for mostly reading are rated for"
+                                         : "");
+    str_addf(out, "\n");
+}
+
 static void add_where(struct str *out, const struct plan_file *p)
 {
     const struct offer *o = &p->offer;
@@ -558,6 +574,7 @@ void explain_plan_file(struct str *out, const struct plan_file *p, const struct 
     str_addf(out, "\nMemory of a rank: %s", units_bytes(a, (double)p->peak_bytes));
     str_addf(out, " of %s\n", units_bytes(a, json_num(memory, "capacity_bytes", 0)));
     add_parts(out, json_get(memory, "parts"), true);
+    add_file_disk(out, json_get(p->prediction, "disk"));
     str_addf(out, "\nA step: %s\n", units_seconds(a, p->step_s));
     add_parts(out, json_get(step, "parts"), false);
     str_addf(out, "  work, each operation as if alone:\n");

@@ -20,6 +20,12 @@ static struct json *enabled(void)
     return v;
 }
 
+/* In stage 3 only, by its documentation. */
+static bool is_on_disk(const struct strategy *s)
+{
+    return (s->offload & OFFLOAD_DISK) && zero_stage(s->kind) == 3;
+}
+
 /* Where the disk is mounted is for whoever knows the nodes. */
 static struct json *offload_json(bool is_on_disk)
 {
@@ -52,7 +58,7 @@ static struct json *zero_json(const struct strategy *s)
     if (s->kind == STRATEGY_HSDP)
         json_add_int(v, "mics_shard_size", s->shard_degree);
     if (s->offload & OFFLOAD_OPTIMIZER)
-        json_add(v, "offload_optimizer", offload_json(s->offload & OFFLOAD_DISK));
+        json_add(v, "offload_optimizer", offload_json(is_on_disk(s)));
     if (strategy_parks_parameters(s))
         json_add(v, "offload_param", offload_json(false));
     return v;
@@ -146,6 +152,8 @@ enum rc export_deepspeed(
         json_add_int(tensor, "autotp_size", s->parallel.tensor);
         json_add(v, "tensor_parallel", tensor);
     }
+    if ((s->offload & OFFLOAD_DISK) && !is_on_disk(s))
+        export_lost(left_out, "the optimizer's states on NVMe, which take stage 3");
     if (s->offload & OFFLOAD_ACTIVATIONS)
         json_add(v, "activation_checkpointing", checkpointing_json());
     add_training(v, in, left_out);

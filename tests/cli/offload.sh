@@ -41,6 +41,9 @@ a_plan_with_states_on_disk_says_what_wears_out() {
     exits 0 "${plan[@]}" --offers "$tmp/one.csv"
     says "optimizer states on NVMe" "$tmp/out"
     says "which wears it out early" "$tmp/out"
+    exits 0 "${plan[@]}" --offers "$tmp/one.csv" -o "$tmp/plan.json"
+    exits 0 "$berth" explain "$tmp/plan.json"
+    says "more than drives for mostly reading are rated for" "$tmp/out"
     printf 'many,h100-sxm,8,1024,4,1,usd/gpu/h\n' >>"$tmp/one.csv"
     exits 0 "${plan[@]}" --offers "$tmp/one.csv" --json
     jq -e '(.plans | length) == 1 and

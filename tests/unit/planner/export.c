@@ -154,6 +154,9 @@ static void what_leaves_the_gpu_is_written_or_named(void **state)
     s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
     assert_says(EXPORT_DEEPSPEED, &s, "\"nvme_path\"", NULL);
     assert_says(EXPORT_ACCELERATE, &s, "offload_optimizer_device: \"nvme\"", NULL);
+    s.kind = STRATEGY_ZERO2;
+    assert_says(EXPORT_DEEPSPEED, &s, "\"cpu\"", "NVMe, which take stage 3");
+    s.kind = STRATEGY_ZERO3;
     assert_says(EXPORT_TORCHTITAN, &s, "[training]", "states on NVMe");
     s.offload = OFFLOAD_ACTIVATIONS;
     assert_says(EXPORT_DEEPSPEED, &s, "\"cpu_checkpointing\"", NULL);

@@ -304,6 +304,11 @@ static void parameters_leave_only_where_they_are_sharded(void **state)
     assert_int_equal(engine_check(&s, NULL), RC_INVALID);
     s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
     assert_int_equal(engine_check(&s, NULL), RC_OK);
+    s.engine = ENGINE_DEEPSPEED;
+    s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
+    assert_int_equal(engine_check(&s, NULL), RC_OK);
+    s.kind = STRATEGY_ZERO2;
+    assert_int_equal(engine_check(&s, NULL), RC_INVALID);
 }
 
 /* --- the search --- */
