@@ -73,7 +73,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     if (!rc && !f.agree)
         out_warn(out,
             "the figures of the plan are not those that this program finds for it: they were "
-            "changed after it was made, or another version (%s) made it; plan again",
+            "changed after it was made, it was made with other constants (--calibration, a probe), "
+            "or by another version (%s)",
             p.program);
     if (!rc && out_is_json(out))
         print_json(&p, &f, out);

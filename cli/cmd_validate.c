@@ -19,7 +19,8 @@ static const struct option OPTIONS[] = {
         .argument = "N",
         .help = "predict each group with constants fitted to the other N-1 parts",
         .detail = "Groups of runs (source, model and GPU) are dealt to N parts; the runs of each "
-                  "part are predicted with constants that never saw it. Takes minutes.",
+                  "part are predicted with constants that never saw it; IN_SAMPLE beside is the "
+                  "mean with those in use. Takes minutes.",
         .example = "--folds 5"},
     {.name = "calibration",
         .kind = OPTION_FILE,
@@ -40,6 +41,20 @@ static const struct table_column SCORE_COLUMNS[] = {
     {.name = "BIAS", .align = TABLE_RIGHT},
     {.name = "IN_BAND", .align = TABLE_RIGHT},
     {.name = "BAND", .align = TABLE_RIGHT},
+    {0},
+};
+
+static const struct table_column FOLD_COLUMNS[] = {
+    {.name = "OF"},
+    {.name = "GROUPS", .align = TABLE_RIGHT},
+    {.name = "ROWS", .align = TABLE_RIGHT},
+    {.name = "MEAN", .align = TABLE_RIGHT},
+    {.name = "MEDIAN", .align = TABLE_RIGHT},
+    {.name = "P90", .align = TABLE_RIGHT},
+    {.name = "BIAS", .align = TABLE_RIGHT},
+    {.name = "IN_BAND", .align = TABLE_RIGHT},
+    {.name = "BAND", .align = TABLE_RIGHT},
+    {.name = "IN_SAMPLE", .align = TABLE_RIGHT},
     {0},
 };
 
@@ -88,43 +103,27 @@ static void score_row(struct table *t, const char *of, struct score s)
     percent(t, s.half_width);
 }
 
-static bool is_dense_calibrated(const struct validated *v, void *arg)
+/* in_sample: the same rows predicted by constants that saw them, beside; NULL without folds. */
+static void print_scores(const struct validated *v, const struct validated *in_sample,
+    const struct evidence *ev, const struct args *args, struct out *out)
 {
-    return v->row->model.expert_params == 0 && strategy_is_data_parallel(&v->row->strategy) &&
-           v->p.basis == *(enum basis *)arg;
-}
-
-static bool is_model_parallel(const struct validated *v, void *arg)
-{
-    return v->row->model.expert_params > 0 || !strategy_is_data_parallel(&v->row->strategy);
-}
-
-static void print_scores(
-    const struct validated *v, const struct evidence *ev, const struct args *args, struct out *out)
-{
-    struct table *t = table_new(SCORE_COLUMNS);
+    struct table *t = table_new(in_sample ? FOLD_COLUMNS : SCORE_COLUMNS);
     size_t n = ev->n_rows;
-    static const char *const names[] = {
-        "data-parallel, calibrated", "data-parallel, sibling", "data-parallel, prior"};
-    score_row(t, "throughput", score_rows(v, n, MEASURED_THROUGHPUT, false, NULL, NULL));
-    for (int b = BASIS_CALIBRATED; b <= BASIS_PRIOR; b++) {
-        enum basis basis = (enum basis)b;
-        score_row(
-            t, names[b], score_rows(v, n, MEASURED_THROUGHPUT, false, is_dense_calibrated, &basis));
+    for (size_t i = 0; i < SCORE_CLASS_COUNT; i++) {
+        const struct score_class *c = &SCORE_CLASSES[i];
+        score_row(t, c->name, score_of_class(v, n, c));
+        if (in_sample)
+            percent(t, score_of_class(in_sample, n, c).mean);
     }
-    score_row(t, "tensor, pipeline, experts",
-        score_rows(v, n, MEASURED_THROUGHPUT, false, is_model_parallel, NULL));
-    score_row(
-        t, "memory, all stated", score_rows(v, n, MEASURED_MEMORY, false, is_memory_stated, NULL));
-    score_row(t, "memory, something open",
-        score_rows(v, n, MEASURED_MEMORY, false, is_memory_open, NULL));
     out_table(out, t, args);
     struct fit_score f = score_fit(v, n);
-    out_printf(out,
-        "fits: %zu of %zu rows that ran are said not to, %zu of %zu out of memory are "
-        "said to; Brier score %.3f\n"
-        "inferred: of %zu rows that ran, something unstated is taken as it must have been to fit\n",
-        f.false_oom, f.rows, f.false_fit, f.oom_rows, f.brier, f.inferred);
+    if (f.rows + f.oom_rows > 0)
+        out_printf(out,
+            "fits: %zu of %zu rows that ran are said not to fit, %zu of %zu out of memory are "
+            "said to fit; Brier score %.3f\n"
+            "inferred: of %zu rows that ran, something unstated is taken as it must have been to "
+            "fit\n",
+            f.false_oom, f.rows, f.false_fit, f.oom_rows, f.brier, f.inferred);
     size_t missed = 0;
     for (size_t i = 0; i < ev->n_skipped; i++)
         missed += ev->skipped[i].is_full_and_ok;
@@ -174,17 +173,24 @@ static void print_adapted(const struct adapted *a, struct out *out)
     out_printf(out, "\n");
 }
 
-static void print(const struct validated *v, const struct evidence *ev, const struct adapted *a,
-    const struct args *args, struct out *out)
+/* in_sample: NULL without folds. */
+static void print(const struct validated *v, const struct validated *in_sample,
+    const struct evidence *ev, const struct adapted *a, const struct args *args, struct out *out)
 {
     if (out_is_json(out)) {
         struct json *doc = validate_to_json(v, ev, args_has(args, "rows"));
+        if (in_sample) {
+            json_add_int(doc, "folds", args_int(args, "folds", 0));
+            json_add(doc, "in_sample", validate_classes_json(in_sample, ev->n_rows));
+        } else {
+            json_add_null(doc, "folds");
+        }
         json_add(doc, "adapters", validate_adapted_json(a->v, &a->ev));
         out_json(out, doc);
     } else if (args_has(args, "rows")) {
         print_rows(v, ev, args, out);
     } else {
-        print_scores(v, ev, args, out);
+        print_scores(v, in_sample, ev, args, out);
         print_adapted(a, out);
     }
 }
@@ -204,7 +210,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct evidence ev = {0};
     struct rates *rates = NULL;
-    struct validated *v = NULL;
+    struct validated *v = NULL, *in_sample = NULL;
     int folds = (int)args_int(args, "folds", 0);
     if (args_has(args, "folds") && (folds < 2 || folds > 1000))
         return err_set(e, RC_USAGE, "--folds must lie in 2 to 1000");
@@ -213,14 +219,24 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     if (!rc)
         rc = predict_adapted(&adapted, args, e);
     if (!rc)
-        rc = folds > 0 ? rates_judged(&rates, e) : rates_load(&rates, args, e);
+        rc = rates_load(&rates, args, e);
     if (!rc) {
         v = base_calloc(ev.n_rows + 1, sizeof *v);
-        rc = folds > 0 ? validate_folds(v, &ev, rates, folds, e) : validate_rows(v, &ev, rates, e);
+        rc = validate_rows(v, &ev, rates, e);
     }
+    if (!rc && folds > 0) {
+        in_sample = v;
+        v = base_calloc(ev.n_rows + 1, sizeof *v);
+        rates_free(rates);
+        rates = NULL;
+        rc = rates_judged(&rates, e);
+    }
+    if (!rc && folds > 0)
+        rc = validate_folds(v, &ev, rates, folds, e);
     if (!rc)
-        print(v, &ev, &adapted, args, out);
+        print(v, in_sample, &ev, &adapted, args, out);
     free(v);
+    free(in_sample);
     free(adapted.v);
     rates_free(rates);
     evidence_release(&ev);

@@ -68,7 +68,13 @@ enum rc rates_write(const struct json *document, const char *path, struct err *e
         str_addf(&text, "%s\n%s", i ? "," : "", entry);
         free(entry);
     }
-    str_add(&text, "\n]}\n");
+    str_add(&text, "\n]");
+    if (json_get(document, "seen")) {
+        char *seen = json_print(json_get(document, "seen"), false);
+        str_addf(&text, ",\n\"seen\": %s", seen);
+        free(seen);
+    }
+    str_add(&text, "}\n");
     enum rc rc = file_write(path, str_text(&text), text.len, 0644, e);
     str_release(&text);
     return rc;

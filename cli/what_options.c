@@ -37,6 +37,11 @@ static const struct option WHAT[] = {
         .kind = OPTION_COUNT,
         .help = "how many of them in a node; default 8, or all if fewer",
         .example = "--gpus-per-node 4"},
+    {.name = "host-memory",
+        .kind = OPTION_BYTES,
+        .argument = "SIZE",
+        .help = "memory of a GPU node's host; default twice that of its GPUs",
+        .example = "--host-memory 1TiB"},
     {.name = "inter-gbps-per-gpu",
         .kind = OPTION_NUMBER,
         .help = "gigabit/s per GPU between nodes; default what such nodes usually have",
@@ -127,6 +132,8 @@ enum rc offer_from_args(
             o.inter_gbps_per_node = args_num(args, "inter-gbps-per-gpu", 0) * (double)c->per_node;
     }
     offer_settle(&o);
+    if (!is_cpu)
+        o.ram_bytes = args_int(args, "host-memory", 2 * o.gpu_memory_bytes * o.gpus_per_node);
     if (nodes > 1 && !(o.inter_gbps_per_node > 0))
         return err_set(
             e, RC_USAGE, "how fast is the network between nodes? give --inter-gbps-per-gpu N");

@@ -593,6 +593,14 @@ static bool has_entry(const struct json *list, const char *chip, const char *sta
     return false;
 }
 
+static struct json *ids_of(const struct fit *f)
+{
+    struct json *ids = json_arr();
+    for (int i = 0; i < f->n_runs; i++)
+        json_push_str(ids, f->runs[i].row->id);
+    return ids;
+}
+
 /* From wide to narrow, in the order in which the rows name them: later entries win. */
 static struct json *document_of(
     const struct fit *f, const double *x, const struct calibrate_input *in)
@@ -606,6 +614,7 @@ static struct json *document_of(
                 json_push(list, entry_of(f, x, in, p));
         }
     json_add(doc, "entries", list);
+    json_add(doc, "seen", ids_of(f));
     return doc;
 }
 

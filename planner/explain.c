@@ -109,7 +109,8 @@ static void add_memory(struct str *out, const struct estimate *x)
     add_phases(out, x);
     str_addf(out, "Host memory of a node: %s", units_bytes(a, (double)x->host_ram_bytes));
     if (x->host_capacity_bytes > 0)
-        str_addf(out, " of %s", units_bytes(b, (double)x->host_capacity_bytes));
+        str_addf(out, " of %s%s", units_bytes(b, (double)x->host_capacity_bytes),
+            x->host_ram_bytes > x->host_capacity_bytes ? ": too little, it does not fit" : "");
     str_addf(out, "\n");
     for (int i = 0; i < PART_COUNT; i++)
         if (x->host_part_bytes[i] > 0)
@@ -180,9 +181,13 @@ static void add_basis(struct str *out, const struct machine *mc)
     }
     for (int i = 0; i < mc->n_constants; i++)
         priors += mc->constant[i].entry->is_prior;
-    if (priors > 0)
+    const char *chip = mc->hw.is_gpu ? mc->hw.gpu : "this CPU";
+    if (priors > 0 && mc->basis == BASIS_PRIOR)
         str_addf(out, "%d of %d constants are priors: nobody has measured this engine on '%s'\n",
-            priors, mc->n_constants, mc->hw.is_gpu ? mc->hw.gpu : "this CPU");
+            priors, mc->n_constants, chip);
+    else if (priors > 0)
+        str_addf(out, "%d of %d constants are priors, the others were measured on '%s'\n", priors,
+            mc->n_constants, chip);
 }
 
 /* What is trained of a model, where not all of it is. */
@@ -327,12 +332,23 @@ static void add_parts(struct str *out, const struct json *parts, bool is_bytes)
     }
 }
 
+static size_t member_count(const struct json *v)
+{
+    void *cursor = NULL;
+    const char *key;
+    const struct json *member;
+    size_t n = 0;
+    while (json_next(v, &cursor, &key, &member))
+        n++;
+    return n;
+}
+
 static void add_value(struct str *out, const struct json *v)
 {
     if (json_is_num(v))
         str_addf(out, "%.6g", json_as_num(v, 0));
     else
-        str_addf(out, "table of %zu", json_len(v));
+        str_addf(out, "table of %zu", json_is_obj(v) ? member_count(v) : json_len(v));
 }
 
 static bool same_source(const struct json *a, const struct json *b)

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "planner/adapter.h"
 
 static const char *const family_names[] = {"llama", "gpt2", NULL};
@@ -130,6 +131,14 @@ static int find_word(const char *const *words, const char *word)
     return -1;
 }
 
+/* It goes into scripts, reports and onto terminals. */
+static void set_name(struct model *m, const char *name)
+{
+    char *safe = text_safe(name);
+    str_copy(m->name, sizeof m->name, safe);
+    free(safe);
+}
+
 static enum rc read_field(
     struct model *m, const struct field *f, const struct json *v, struct err *e)
 {
@@ -139,7 +148,7 @@ static enum rc read_field(
     switch (f->kind) {
     case NAME:
         is_good = json_is_str(v);
-        snprintf(m->name, sizeof m->name, "%s", json_as_str(v, ""));
+        set_name(m, json_as_str(v, ""));
         break;
     case FAMILY:
         word = find_word(family_names, json_as_str(v, ""));

@@ -10,8 +10,10 @@
 
 /* Beside more work than that an operation is not as fast as it can be. */
 #define ALONE 0.05
-/* Least spread of a prediction: the same step differs that much from hour to hour. */
-#define MIN_LOG_SD 0.04
+/* Spread of a prediction: the same step differs from hour to hour; and models, sequences and
+ * numbers of ranks differ from those that were run, the more the fewer these were: judged. */
+#define HOUR_LOG_SD   0.04
+#define UNSEEN_LOG_SD 0.10
 
 /* An operation as it was timed. */
 struct sample {
@@ -377,7 +379,8 @@ static enum rc fit_step(
         }
         slow_down(f, line.slow);
         f->overhead_s = line.overhead_s;
-        f->log_sd = sqrt(MIN_LOG_SD * MIN_LOG_SD + squares);
+        f->log_sd = sqrt(
+            HOUR_LOG_SD * HOUR_LOG_SD + UNSEEN_LOG_SD * UNSEEN_LOG_SD / (double)in->n + squares);
         *residual = sum;
     }
     free(seconds);

@@ -89,6 +89,26 @@ static void index_constants(struct rates *r)
         qsort(r->constants, r->n_constants, sizeof *r->constants, by_name);
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void index_seen(struct rates *r)
+{
+    const struct json *ids = json_get(r->root, "seen");
+    r->seen = base_calloc(json_len(ids) + 1, sizeof *r->seen);
+    for (; r->n_seen < json_len(ids); r->n_seen++)
+        r->seen[r->n_seen] = json_as_str(json_at(ids, r->n_seen), "");
+    if (r->n_seen)
+        qsort(r->seen, r->n_seen, sizeof *r->seen, by_text);
+}
+
+bool rates_have_seen(const struct rates *r, const char *id)
+{
+    return r->n_seen && bsearch(&id, r->seen, r->n_seen, sizeof *r->seen, by_text);
+}
+
 enum rc rates_from_json(struct rates **out, struct json *root, struct err *e)
 {
     struct rates *r = base_calloc(1, sizeof *r);
@@ -103,13 +123,14 @@ enum rc rates_from_json(struct rates **out, struct json *root, struct err *e)
         return rc;
     }
     index_constants(r);
+    index_seen(r);
     *out = r;
     return RC_OK;
 }
 
-static void push_entries(struct json *list, const struct json *document)
+static void push_all(struct json *list, const struct json *document, const char *name)
 {
-    const struct json *from = json_get(document, "entries");
+    const struct json *from = json_get(document, name);
     for (size_t i = 0; i < json_len(from); i++)
         json_push(list, json_clone(json_at(from, i)));
 }
@@ -117,13 +138,16 @@ static void push_entries(struct json *list, const struct json *document)
 enum rc rates_with(
     struct rates **out, const struct rates *r, const struct json *more, struct err *e)
 {
-    struct json *root = json_obj(), *list = json_arr();
+    struct json *root = json_obj(), *list = json_arr(), *seen = json_arr();
     struct rates *checked = NULL;
     enum rc rc = rates_from_json(&checked, json_clone(more), e);
-    push_entries(list, r->root);
-    push_entries(list, more);
+    push_all(list, r->root, "entries");
+    push_all(list, more, "entries");
+    push_all(seen, r->root, "seen");
+    push_all(seen, more, "seen");
     json_add_str(root, "schema", "calibration/1");
     json_add(root, "entries", list);
+    json_add(root, "seen", seen);
     rates_free(checked);
     if (rc) {
         json_free(root);
@@ -177,6 +201,7 @@ void rates_free(struct rates *r)
     json_free(r->root);
     free(r->entries);
     free(r->constants);
+    free(r->seen);
     free(r);
 }
 
@@ -246,11 +271,26 @@ double rates_number(const struct rates *r, const char *device, const char *chip,
     return json_as_num(find(&l, name), NAN);
 }
 
+/* Beyond these a constant is a mistake, whoever wrote it. */
+static double most_of(const char *name)
+{
+    static const struct {
+        const char *pattern;
+        double most;
+    } LIMITS[] = {{"time_log_sd", 2}, {"memory_log_sd", 2}, {"external_*", 1e12}, {"stack_*", 100},
+        {"matmul_of_*", 10}, {"matmul_fp32_of_*", 10}, {"attention_*", 10}, {"unhidden", 10},
+        {"jitter_*", 1}, {"step_overhead_s", 1e4}, {"*", 1e18}};
+    size_t i = 0;
+    while (!matches(LIMITS[i].pattern, name))
+        i++;
+    return LIMITS[i].most;
+}
+
 /* A positive number, or 0 with the lookup marked as failed. */
 static double need(struct lookup *l, const char *name)
 {
     double x = json_as_num(find(l, name), NAN);
-    if (x > 0 && isfinite(x))
+    if (x > 0 && x <= most_of(name))
         return x;
     if (!l->missing)
         l->missing = name;
@@ -470,8 +510,9 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
         scale(out, &l, &r->scales[i]);
     free(l.applies);
     if (l.missing)
-        return err_set(e, RC_INVALID, "calibration has no positive '%s' for '%s' and stack '%s'",
-            l.missing, l.chip, stack);
+        return err_set(e, RC_INVALID,
+            "calibration has no '%s' above 0 and up to %g for '%s' and stack '%s'", l.missing,
+            most_of(l.missing), l.chip, stack);
     return RC_OK;
 }
 
@@ -493,8 +534,9 @@ enum rc machine_check_precision(const struct machine *m, enum precision p, struc
 {
     if (machine_computes(m, p))
         return RC_OK;
-    return err_set(e, RC_INVALID, "no rate of '%s' in %s is known; fp32 can be planned",
-        m->hw.is_gpu ? m->hw.gpu : "cpu", precision_name(p));
+    return err_set(e, RC_INVALID, "no rate of '%s' in %s is known; %s can be planned",
+        m->hw.is_gpu ? m->hw.gpu : "cpu", precision_name(p),
+        machine_computes(m, PRECISION_BF16) ? "bf16 and fp32" : "fp32");
 }
 
 struct json *machine_constants_json(const struct machine *m)

@@ -76,6 +76,8 @@ struct rates {
     size_t n;
     struct rates_constant *constants; /* by name, then entry */
     size_t n_constants;
+    const char **seen; /* ids of the measured runs that constants were fitted to, sorted */
+    size_t n_seen;
     const struct rates_scale *scales; /* borrowed; NULL: constants are taken as they are */
     size_t n_scales;
 };
@@ -93,6 +95,8 @@ void rates_free(struct rates *r);
 /* The constants of r with the entries of a calibration/1 document on top. */
 enum rc rates_with(
     struct rates **out, const struct rates *r, const struct json *more, struct err *e);
+/* Was a constant fitted to the run with this id (struct evidence_row)? */
+bool rates_have_seen(const struct rates *r, const char *id);
 /* One constant as a machine would find it, chip and stack as patterns allow; NAN when there is
  * none. */
 double rates_number(const struct rates *r, const char *device, const char *chip, const char *stack,

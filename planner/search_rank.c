@@ -306,6 +306,9 @@ static void explain_first(char *why, const struct job *j, double mine, double ne
         snprintf(why, SEARCH_TEXT, "the only plan there is");
     else if (isinf(next))
         snprintf(why, SEARCH_TEXT, "%s; the runner-up has no price", word);
+    else if (!(mine > 0))
+        snprintf(
+            why, SEARCH_TEXT, next > 0 ? "it costs nothing" : "it and the runner-up cost nothing");
     else if (!(margin >= 0.05))
         snprintf(why, SEARCH_TEXT, "%s; the runner-up comes to the same", word);
     else if (margin >= 100)

@@ -172,6 +172,7 @@ enum rc validate_rows(struct validated *out, const struct evidence *evidence,
         case_free(c);
         if (rc)
             return rc;
+        v->is_seen_in_fit = rates_have_seen(rates, v->row->id);
         v->is_predicted = isfinite(v->p.tokens_per_s) && v->p.tokens_per_s > 0;
     }
     return RC_OK;
@@ -278,6 +279,42 @@ static void add_range(struct json *v, double measured, double predicted, double 
     json_add_num(v, "high", high);
 }
 
+static bool is_dense_of(const struct validated *v, void *basis)
+{
+    return v->row->model.expert_params == 0 && strategy_is_data_parallel(&v->row->strategy) &&
+           v->p.basis == *(const enum basis *)basis;
+}
+
+static bool is_model_parallel(const struct validated *v, void *arg)
+{
+    return v->row->model.expert_params > 0 || !strategy_is_data_parallel(&v->row->strategy);
+}
+
+const struct score_class SCORE_CLASSES[] = {
+    {"throughput", "all", MEASURED_THROUGHPUT, NULL, 0},
+    {"data-parallel, calibrated", "dense_calibrated", MEASURED_THROUGHPUT, is_dense_of,
+        BASIS_CALIBRATED},
+    {"data-parallel, sibling", "dense_sibling", MEASURED_THROUGHPUT, is_dense_of, BASIS_SIBLING},
+    {"data-parallel, prior", "dense_prior", MEASURED_THROUGHPUT, is_dense_of, BASIS_PRIOR},
+    {"tensor, pipeline, experts", "model_parallel", MEASURED_THROUGHPUT, is_model_parallel, 0},
+    {"memory, all stated", "memory_stated", MEASURED_MEMORY, is_memory_stated, 0},
+    {"memory, something open", "memory_open", MEASURED_MEMORY, is_memory_open, 0},
+};
+
+struct score score_of_class(const struct validated *v, size_t n, const struct score_class *c)
+{
+    enum basis basis = c->basis;
+    return score_rows(v, n, c->what, false, c->filter, &basis);
+}
+
+struct json *validate_classes_json(const struct validated *v, size_t n)
+{
+    struct json *o = json_obj();
+    for (size_t i = 0; i < SCORE_CLASS_COUNT; i++)
+        json_add(o, SCORE_CLASSES[i].key, score_json(score_of_class(v, n, &SCORE_CLASSES[i])));
+    return o;
+}
+
 static struct json *unstated_json(unsigned unstated)
 {
     static const struct {
@@ -302,6 +339,7 @@ static struct json *row_json(const struct validated *v)
     json_add_str(o, "id", v->row->id);
     json_add_str(o, "group", v->row->group);
     json_add_str(o, "stack", v->row->stack);
+    json_add_str(o, "strategy", strategy_of(v->row));
     json_add_str(o, "calibrated", v->p.basis == BASIS_CALIBRATED ? "yes" : basis_name(v->p.basis));
     add_range(tokens, v->row->tokens_per_s, v->p.tokens_per_s, v->p.tokens_low, v->p.tokens_high);
     json_add(o, "tokens_per_second_per_gpu", tokens);
@@ -363,6 +401,7 @@ struct json *validate_to_json(
     for (size_t i = 0; i < BASE_COUNT(scores); i++)
         json_add(o, scores[i].name,
             score_json(score_rows(v, n, scores[i].what, scores[i].by_row, scores[i].filter, NULL)));
+    json_add(o, "classes", validate_classes_json(v, n));
     json_add(o, "fit", fit_json(score_fit(v, n)));
     json_add(by, "gpu", by_dimension(v, n, gpu_of));
     json_add(by, "stack", by_dimension(v, n, stack_of));

@@ -39,6 +39,18 @@ struct score score_rows(const struct validated *v, size_t n, enum measured what,
 bool is_memory_stated(const struct validated *v, void *arg);
 bool is_memory_open(const struct validated *v, void *arg);
 
+/* The classes that figures are stated for, in the order of the table. */
+struct score_class {
+    const char *name; /* "data-parallel, calibrated" */
+    const char *key;  /* in JSON: "dense_calibrated" */
+    enum measured what;
+    score_filter *filter;
+    enum basis basis; /* arg of the filter, where it looks at one */
+};
+extern const struct score_class SCORE_CLASSES[];
+enum { SCORE_CLASS_COUNT = 7 };
+struct score score_of_class(const struct validated *v, size_t n, const struct score_class *c);
+
 /* Fits: rows that ran and are said not to, rows out of memory that are said to fit. */
 struct fit_score {
     size_t rows, false_oom, oom_rows, false_fit;
@@ -60,5 +72,7 @@ struct json *validate_adapted_json(const struct validated *v, const struct evide
 /* validate/1. with_rows adds one entry per row. Caller frees. */
 struct json *validate_to_json(
     const struct validated *v, const struct evidence *evidence, bool with_rows);
+/* The classes alone: an object by key. Caller frees. */
+struct json *validate_classes_json(const struct validated *v, size_t n);
 
 #endif

@@ -160,5 +160,12 @@ t hostile_texts_are_shown_harmless hostile_texts_are_shown_harmless
 t every_truncation_of_a_document_is_refused_or_read every_truncation_of_a_document_is_refused_or_read
 t several_sources_are_one_list several_sources_are_one_list
 t flags_that_make_no_sense flags_that_make_no_sense
+what_costs_nothing_is_said_to() {
+    printf 'name,gpu,gpus,nodes,price,price_unit,market\nown,h100-sxm,8,1,0,usd/node/h,owned\nrent,h100-sxm,8,1,20,usd/node/h,on-demand\n' >"$tmp/own.csv"
+    exits 0 "$berth" plan --model gpt2 --tokens 100M --offers "$tmp/own.csv" --json
+    [ "$(jq -r '.plans[0].why' "$tmp/out")" = "it costs nothing" ]
+}
+
 t a_mixed_inventory_is_refused_with_the_reason a_mixed_inventory_is_refused_with_the_reason
+t what_costs_nothing_is_said_to what_costs_nothing_is_said_to
 tap_done

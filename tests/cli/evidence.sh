@@ -89,6 +89,22 @@ END
     says "there are two columns 'gpu'" "$tmp/err"
 }
 
+rows_say_whether_a_fit_has_seen_them() {
+    exits 0 "$berth" validate good.csv --rows --json
+    jq -e '.folds == null and ([.rows[].seen_in_fit] | unique == [false])' "$tmp/out"
+    jq -e '.classes | has("dense_calibrated") and has("model_parallel")' "$tmp/out"
+    exits 0 "$berth" calibrate good.csv -o seen.json
+    exits 0 "$berth" validate good.csv --rows --json --calibration seen.json
+    jq -e '[.rows[] | select(.tokens_per_second_per_gpu.measured != null) | .seen_in_fit] |
+        unique == [true]' "$tmp/out"
+    { cat good.csv && for g in a b c d e f; do row "$g-1" a100-80-sxm 8 32 1 4000; done; } >groups.csv
+    exits 0 "$berth" validate groups.csv --folds 2 --rows --json --calibration seen.json
+    jq -e '.folds == 2 and (.in_sample | has("dense_calibrated")) and
+        ([.rows[].seen_in_fit] | unique == [false])' "$tmp/out"
+    exits 0 "$berth" validate groups.csv --folds 2
+    says "IN_SAMPLE" "$tmp/out"
+}
+
 files_that_are_no_tables_are_refused() {
     printf 'id,gpu\n1,h100\n' >short.csv
     exits 2 "$berth" validate short.csv
@@ -106,13 +122,18 @@ files_that_are_no_tables_are_refused() {
     echo '{"schema": "calibration/1", "entries": [{"device": "gpu"}]}' >bad.json
     exits 2 "$berth" validate good.csv --calibration bad.json
     says "calibration entry 1" "$tmp/err"
+    echo '{"schema": "calibration/1", "entries": [{"device": "gpu", "chip": "*", "stack": "*",
+        "source": "x", "date": "2026-11-30", "rows": 1, "values": {"time_log_sd": 800}}]}' >wild.json
+    exits 2 "$berth" estimate --model gpt2 --calibration wild.json
+    says "'time_log_sd' above 0 and up to 2" "$tmp/err"
     exits 1 "$berth" calibrate good.csv -o absent/mine.json
     one_sentence
 }
 
 for name in a_fit_brings_predictions_to_the_measurements \
     rows_that_cannot_be_predicted_are_listed_with_the_reason \
-    units_and_contradictions_are_skipped_with_the_reason files_that_are_no_tables_are_refused; do
+    units_and_contradictions_are_skipped_with_the_reason rows_say_whether_a_fit_has_seen_them \
+    files_that_are_no_tables_are_refused; do
     t "$name" "$name"
 done
 tap_done

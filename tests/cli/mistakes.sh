@@ -46,7 +46,7 @@ edited_plans_are_noticed() {
     jq -e .figures_agree "$tmp/out"
     jq '.prediction.cost_usd.mid = 0.01' "$tmp/plan.json" >"$tmp/edited.json"
     exits 0 "$berth" explain "$tmp/edited.json" --json
-    says "changed after it was made, or another version" "$tmp/err"
+    says "were changed after it was made, it was made with other constants" "$tmp/err"
     jq -e '.figures_agree == false' "$tmp/out"
     jq '.schedule.hash |= sub("^..."; "000")' "$tmp/plan.json" >"$tmp/edited.json"
     exits 2 "$berth" explain "$tmp/edited.json"

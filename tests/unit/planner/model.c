@@ -384,6 +384,20 @@ static void refuses_every_truncation_of_a_config(void **state)
     }
 }
 
+/* It comes from files of others, and goes into scripts and onto terminals. */
+static void a_name_cannot_steer_a_terminal(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m, back;
+    assert_int_equal(model_find(&m, "gpt2", &e), RC_OK);
+    snprintf(m.name, sizeof m.name, "%s", "a\033[31mb\nc");
+    struct json *v = model_to_json(&m);
+    assert_int_equal(model_from_json(&back, v, &e), RC_OK);
+    assert_string_equal(back.name, "a?[31mb?c");
+    json_free(v);
+}
+
 int test_model(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +407,7 @@ int test_model(void)
         cmocka_unit_test(lays_units_out_aligned_and_fused_parts_without_gaps),
         cmocka_unit_test(names_tensors_as_checkpoints_do),
         cmocka_unit_test(survives_a_round_trip_through_json),
+        cmocka_unit_test(a_name_cannot_steer_a_terminal),
         cmocka_unit_test(reads_published_configs),
         cmocka_unit_test(plans_a_sliding_window_only_up_to_its_length),
         cmocka_unit_test(a_window_counts_when_it_is_active),
