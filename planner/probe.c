@@ -32,11 +32,12 @@ struct samples {
 /* What is found; NaN: not seen. */
 struct found {
     double products[PRECISION_KINDS], half_k; /* efficiencies of the peak */
+    double thread_loss;                       /* of products, by doubling of threads */
     double attention[2];                      /* forward, backward */
     double elementwise[OP_KIND_COUNT];        /* shares of the memory's rate */
     double link_bytes_per_s, link_hop_s;
     double external_bytes;
-    double overhead_s, log_sd;
+    double log_sd;
 };
 
 /* --- what was timed --- */
@@ -81,24 +82,25 @@ static double mean_of(const struct mean *a)
 
 /* --- products --- */
 
-static double product_s(const struct sample *x, double half_k)
+static double product_s(const struct sample *x, double half_k, double loss)
 {
     struct machine m = *x->m;
     enum precision p = x->run->schedule->strategy.precision;
-    m.matmul_efficiency[p] = 1;
+    m.matmul_efficiency[p] = 1 / (1 + loss * machine_thread_doublings(&m));
     m.matmul_half_k = half_k;
     return machine_matmul_s(&m, p, x->op->dim[0], x->op->dim[1], x->op->dim[2]);
 }
 
 /* Sum of squared logarithms with the best efficiency for this half_k, which goes to *efficiency. */
 static double product_error(
-    double *efficiency, const struct samples *all, enum precision p, double half_k)
+    double *efficiency, const struct samples *all, enum precision p, double half_k, double loss)
 {
     struct mean ratio = {0};
     double squares = 0;
     for (size_t i = 0; i < all->n; i++)
         if (all->v[i].op->kind == OP_MATMUL && all->v[i].run->schedule->strategy.precision == p)
-            mean_add(&ratio, product_s(&all->v[i], half_k) / all->v[i].seconds, all->v[i].weight);
+            mean_add(
+                &ratio, product_s(&all->v[i], half_k, loss) / all->v[i].seconds, all->v[i].weight);
     if (!(ratio.weight > 0))
         return NAN;
     *efficiency = mean_of(&ratio);
@@ -106,44 +108,49 @@ static double product_error(
         const struct sample *x = &all->v[i];
         if (x->op->kind != OP_MATMUL || x->run->schedule->strategy.precision != p)
             continue;
-        double off = log(product_s(x, half_k) / (*efficiency * x->seconds));
+        double off = log(product_s(x, half_k, loss) / (*efficiency * x->seconds));
         squares += x->weight * off * off;
     }
     return squares;
 }
 
 /* Precisions that share half_k, with the best efficiencies for it. */
-static double products_error(struct found *f, const struct samples *all, double half_k)
+static double products_error(struct found *f, const struct samples *all, double half_k, double loss)
 {
     double error = NAN;
     for (int p = 0; p < PRECISION_KINDS; p++) {
-        double of = product_error(&f->products[p], all, (enum precision)p, half_k);
+        double of = product_error(&f->products[p], all, (enum precision)p, half_k, loss);
         if (isfinite(of))
             error = isfinite(error) ? error + of : of;
         else
             f->products[p] = NAN;
     }
     f->half_k = half_k;
+    f->thread_loss = loss;
     return error;
 }
 
-/* Searched on a grid of half_k's logarithm. A precision that no run had is as far from what was
- * expected as the others are. */
+/* Searched on a grid of half_k's logarithm and of the loss. A precision that no run had is as far
+ * from what was expected as the others are. */
 static void fit_products(struct found *f, const struct samples *all)
 {
-    double best = INFINITY, best_half_k = NAN, changed = NAN;
+    double best = INFINITY, best_half_k = NAN, best_loss = NAN, changed = NAN;
     const struct machine *before = all->v[0].m;
-    for (double half_k = 1; half_k < 600; half_k *= 1.05) {
-        double error = products_error(f, all, half_k);
-        if (isfinite(error) && error < best) {
-            best = error;
-            best_half_k = half_k;
+    for (double half_k = 1; half_k < 600; half_k *= 1.1) {
+        for (double loss = 1e-6; loss < 1; loss += 0.02) {
+            double error = products_error(f, all, half_k, loss);
+            if (isfinite(error) && error < best * (1 - 1e-9)) {
+                best = error;
+                best_half_k = half_k;
+                best_loss = loss;
+            }
         }
     }
+    f->thread_loss = NAN;
     f->half_k = NAN;
     if (!isfinite(best))
         return;
-    products_error(f, all, best_half_k);
+    products_error(f, all, best_half_k, best_loss);
     for (int p = 0; p < PRECISION_KINDS; p++)
         if (isfinite(f->products[p]))
             changed = f->products[p] / before->matmul_efficiency[p];
@@ -253,6 +260,7 @@ static struct json *values_of(const struct found *f)
     add_known(v, "matmul_fp32_of_peak", f->products[PRECISION_FP32]);
     add_known(v, "matmul_of_peak", f->products[PRECISION_BF16]);
     add_known(v, "matmul_half_k", f->half_k);
+    add_known(v, "matmul_thread_loss", f->thread_loss);
     add_known(v, "attention_efficiency", f->attention[0]);
     add_known(v, "attention_backward_efficiency", f->attention[1]);
     for (int k = 0; k < OP_KIND_COUNT; k++)
@@ -271,7 +279,6 @@ static struct json *values_of(const struct found *f)
         json_add_num(v, "external_bytes", f->external_bytes * 1.5);
         json_add_num(v, "external_sd_bytes", f->external_bytes * 0.25);
     }
-    add_known(v, "step_overhead_s", f->overhead_s);
     add_known(v, "time_log_sd", f->log_sd);
     return v;
 }
@@ -322,32 +329,18 @@ static enum rc simulate_runs(double *seconds, double *overhead_s, const struct p
     return rc;
 }
 
-/* step = slow * simulated + overhead, least squares of relative errors. */
-struct step_line {
-    double slow, overhead_s;
-};
-
-static struct step_line fit_line(
-    const double *seconds, double usual_s, const struct probe_input *in)
+/* step = slow * simulated + overhead, least squares of relative errors. What happens once a step is
+ * taken to be as usual: on a noisy machine runs of three sizes find tenths of a second in it, and
+ * small steps are then predicted far too slow. */
+static double fit_slow(const double *seconds, double overhead_s, const struct probe_input *in)
 {
-    double xx = 0, xo = 0, oo = 0, x = 0, o = 0;
+    double xx = 0, x = 0;
     for (size_t i = 0; i < in->n; i++) {
         double t = in->runs[i].step_s;
         xx += seconds[i] / t * seconds[i] / t;
-        xo += seconds[i] / t / t;
-        oo += 1 / t / t;
-        x += seconds[i] / t;
-        o += 1 / t;
+        x += seconds[i] / t * fmax(0.1, 1 - overhead_s / t);
     }
-    double determinant = xx * oo - xo * xo;
-    if (determinant > 0.05 * xx * oo) {
-        struct step_line both = {(x * oo - o * xo) / determinant, (o * xx - x * xo) / determinant};
-        if (both.slow > 0 && both.overhead_s > 0)
-            return both;
-    }
-    double slow =
-        (x - usual_s * xo) / xx; /* runs of one size do not tell: as overhead is usually */
-    return (struct step_line){slow > 0 ? slow : x / xx, usual_s};
+    return x / xx;
 }
 
 /* All rates so many times as slow. */
@@ -370,15 +363,14 @@ static enum rc fit_step(
     double *seconds = base_calloc(in->n, sizeof *seconds), usual_s = 0;
     enum rc rc = simulate_runs(seconds, &usual_s, in, f, e);
     if (!rc) {
-        struct step_line line = fit_line(seconds, usual_s, in);
+        double slow = fit_slow(seconds, usual_s, in);
         double squares = 0, sum = 0;
         for (size_t i = 0; i < in->n; i++) {
-            double off = log((line.slow * seconds[i] + line.overhead_s) / in->runs[i].step_s);
+            double off = log((slow * seconds[i] + usual_s) / in->runs[i].step_s);
             squares += off * off / (double)in->n;
             sum += fabs(off) / (double)in->n;
         }
-        slow_down(f, line.slow);
-        f->overhead_s = line.overhead_s;
+        slow_down(f, slow);
         f->log_sd = sqrt(
             HOUR_LOG_SD * HOUR_LOG_SD + UNSEEN_LOG_SD * UNSEEN_LOG_SD / (double)in->n + squares);
         *residual = sum;

@@ -3,12 +3,13 @@
  * Each operation of a run was timed (run/bench_record.h); those that ran beside nothing else of
  * their rank say how fast products, attention, elementwise work and collectives are here:
  *
- *   products      efficiency and half_k of machine_matmul_s, least squares over log seconds
+ *   products      efficiency, half_k of machine_matmul_s and what threads of a rank lose, least
+ *                 squares over log seconds
  *   attention     forward and backward efficiency, the mean of logarithms
  *   elementwise   share of the memory's rate by kind of operation, likewise
  *   collectives   bus bandwidth and seconds of a hop, least squares over relative errors
  *   step          how much longer than its simulation it takes: a share, by which all of the above
- *                 is slower, and seconds once a step, where runs of different sizes tell them apart
+ *                 is slower
  *
  * each operation weighing as much as it takes of its step. Pure. */
 #ifndef PLANNER_PROBE_H

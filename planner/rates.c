@@ -426,6 +426,11 @@ static void fill_gpu(struct machine *m, struct lookup *l)
     fill_fabric(m, l);
 }
 
+double machine_thread_doublings(const struct machine *m)
+{
+    return m->is_shared ? log2(m->matmul_lanes) : 0;
+}
+
 /* Ranks of a CPU node share its cores and its memory; those that share a core also move bytes in
  * turn. */
 static void fill_cpu(struct machine *m, struct lookup *l)
@@ -436,10 +441,11 @@ static void fill_cpu(struct machine *m, struct lookup *l)
     m->is_shared = true;
     m->peak_flops[PRECISION_FP32] = per_rank * need(l, "core_flops_fp32");
     m->peak_flops[PRECISION_BF16] = per_rank * need(l, "core_flops_bf16");
-    m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak");
-    m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak");
-    m->basis = basis_of(l, "matmul_of_peak", 0); /* a probe measures, with few runs */
     m->matmul_lanes = fmax(1, per_rank);
+    double lost = 1 + need(l, "matmul_thread_loss") * machine_thread_doublings(m);
+    m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak") / lost;
+    m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak") / lost;
+    m->basis = basis_of(l, "matmul_of_peak", 0); /* a probe measures, with few runs */
     double dram = fmin(m->host_bytes_per_s, cores * need(l, "core_bytes_per_s"));
     m->host_bytes_per_s = dram;
     m->memory_bytes_per_s = dram / ranks * need(l, "memory_efficiency");

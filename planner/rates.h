@@ -198,6 +198,9 @@ bool machine_computes(const struct machine *m, enum precision p);
 /* The same as a sentence: RC_INVALID. */
 enum rc machine_check_precision(const struct machine *m, enum precision p, struct err *e);
 
+/* log2 of the threads of a rank; 0 on a GPU. */
+double machine_thread_doublings(const struct machine *m);
+
 /* --- seconds of one operation --- */
 
 double machine_matmul_s(

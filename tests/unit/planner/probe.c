@@ -16,14 +16,14 @@
 #include "planner/price.h"
 #include "planner/simulate.h"
 
-static struct hardware cpu_node(int64_t ranks)
+static struct hardware cpu_node(int64_t ranks, int64_t threads)
 {
     return (struct hardware){.isa = "x86-64-v3",
         .cpu = "imaginary-9000",
         .nodes = 1,
         .ranks_per_node = ranks,
         .memory_bytes = 8LL << 30,
-        .vcpus = ranks};
+        .vcpus = ranks * threads};
 }
 
 static struct rates *builtin(void)
@@ -41,11 +41,10 @@ static struct rates *imaginary(const struct rates *base)
     static const char text[] =
         "{\"schema\":\"calibration/1\",\"entries\":[{\"device\":\"cpu\",\"chip\":\"imaginary-*\","
         "\"stack\":\"*\",\"source\":\"made up\",\"date\":\"2026-11-30\",\"rows\":1,\"residual\":0,"
-        "\"values\":{\"matmul_fp32_of_peak\":0.31,\"matmul_half_k\":40,"
+        "\"values\":{\"matmul_fp32_of_peak\":0.31,\"matmul_thread_loss\":0.2,\"matmul_half_k\":40,"
         "\"attention_efficiency\":0.11,\"attention_backward_efficiency\":0.07,"
         "\"elementwise_of_memory\":{\"swiglu_fwd\":0.2,\"norm_bwd\":0.5,\"adamw\":3},"
-        "\"link_bytes_per_s\":1.5e9,\"link_hop_s\":2e-5,\"link_ramp\":[[1,1.0]],"
-        "\"step_overhead_s\":0.02}}]}";
+        "\"link_bytes_per_s\":1.5e9,\"link_hop_s\":2e-5,\"link_ramp\":[[1,1.0]]}}]}";
     struct err e = ERR_INIT;
     struct json *v = NULL;
     struct rates *r = NULL;
@@ -62,13 +61,15 @@ struct observed {
 };
 
 /* What a bench on the imaginary machine would report. */
-static void observe(struct observed *o, const struct rates *truth, struct strategy s)
+/* threads: of each rank. */
+static void observe(
+    struct observed *o, const struct rates *truth, struct strategy s, int64_t threads)
 {
     struct err e = ERR_INIT;
     struct model m;
     struct machine mc;
     struct simulation sim;
-    struct hardware hw = cpu_node(s.ranks);
+    struct hardware hw = cpu_node(s.ranks, threads);
     if (model_find(&m, "nano-llama", &e) || schedule_make(&o->schedule, &m, &s, &e) ||
         machine_make(&mc, truth, &hw, "berth", &e))
         fail_msg("%s", e.msg);
@@ -116,9 +117,9 @@ static void a_machine_is_found_from_what_its_operations_take(void **state)
     struct observed o[3];
     struct probe_run runs[2];
     struct json *document = NULL;
-    observe(&o[0], truth, with(STRATEGY_DDP, 1, 256, 4));
-    observe(&o[1], truth, with(STRATEGY_ZERO3, 2, 128, 2));
-    observe(&o[2], truth, with(STRATEGY_ZERO2, 4, 512, 1)); /* never shown to the fit */
+    observe(&o[0], truth, with(STRATEGY_DDP, 1, 256, 4), 2);
+    observe(&o[1], truth, with(STRATEGY_ZERO3, 2, 128, 2), 1);
+    observe(&o[2], truth, with(STRATEGY_ZERO2, 4, 512, 1), 2); /* never shown to the fit */
     runs[0] = o[0].run;
     runs[1] = o[1].run;
     struct probe_input in = {.runs = runs,
@@ -132,6 +133,7 @@ static void a_machine_is_found_from_what_its_operations_take(void **state)
     const struct json *values = json_get(json_at(json_get(document, "entries"), 0), "values");
     assert_near(json_num(values, "matmul_fp32_of_peak", 0), 0.31, 0.01);
     assert_near(json_num(values, "matmul_half_k", 0), 40, 0.05);
+    assert_near(json_num(values, "matmul_thread_loss", 0), 0.2, 0.05);
     assert_near(json_num(values, "attention_efficiency", 0), 0.11, 0.001);
     assert_near(json_num(values, "attention_backward_efficiency", 0), 0.07, 0.001);
     assert_near(json_num(values, "link_bytes_per_s", 0), 1.5e9, 0.05);
@@ -163,9 +165,9 @@ static void steps_longer_than_their_operations_are_slower_throughout(void **stat
     struct observed o[3];
     struct probe_run runs[2];
     struct json *document = NULL;
-    observe(&o[0], truth, with(STRATEGY_DDP, 1, 256, 4));
-    observe(&o[1], truth, with(STRATEGY_ZERO3, 2, 128, 2));
-    observe(&o[2], truth, with(STRATEGY_DDP, 1, 512, 8)); /* never shown */
+    observe(&o[0], truth, with(STRATEGY_DDP, 1, 256, 4), 2);
+    observe(&o[1], truth, with(STRATEGY_ZERO3, 2, 128, 2), 1);
+    observe(&o[2], truth, with(STRATEGY_DDP, 1, 512, 8), 1); /* never shown */
     for (int i = 0; i < 2; i++) {
         runs[i] = o[i].run;
         runs[i].step_s *= 1.2;
@@ -199,7 +201,7 @@ static void operations_beside_others_are_left_out(void **state)
     struct rates *base = builtin(), *truth = imaginary(base);
     struct observed o;
     struct json *document = NULL;
-    observe(&o, truth, with(STRATEGY_DDP, 1, 256, 4));
+    observe(&o, truth, with(STRATEGY_DDP, 1, 256, 4), 1);
     for (int32_t i = 0; i < o.schedule->n_ops; i++) {
         if (o.schedule->ops[i].kind != OP_ATTN_FWD || i % 2)
             continue;
@@ -216,7 +218,6 @@ static void operations_beside_others_are_left_out(void **state)
         fail_msg("%s", e.msg);
     const struct json *entry = json_at(json_get(document, "entries"), 0);
     const struct json *values = json_get(entry, "values");
-    /* one run does not tell a slow machine from work once a step: the ratio does not hang on it */
     assert_near(json_num(values, "attention_efficiency", 0) /
                     json_num(values, "attention_backward_efficiency", 1),
         0.11 / 0.07, 0.001);
@@ -236,8 +237,8 @@ static void runs_of_different_hardware_are_refused(void **state)
     struct rates *base = builtin();
     struct observed o[2];
     struct json *document = NULL;
-    observe(&o[0], base, with(STRATEGY_DDP, 1, 128, 1));
-    observe(&o[1], base, with(STRATEGY_DDP, 1, 128, 1));
+    observe(&o[0], base, with(STRATEGY_DDP, 1, 128, 1), 1);
+    observe(&o[1], base, with(STRATEGY_DDP, 1, 128, 1), 1);
     str_copy(o[1].run.hw.cpu, sizeof o[1].run.hw.cpu, "other");
     struct probe_run runs[] = {o[0].run, o[1].run};
     struct probe_input in = {
