@@ -41,19 +41,6 @@ static const struct table_column SCORE_COLUMNS[] = {
     {.name = "BIAS", .align = TABLE_RIGHT},
     {.name = "IN_BAND", .align = TABLE_RIGHT},
     {.name = "BAND", .align = TABLE_RIGHT},
-    {0},
-};
-
-static const struct table_column FOLD_COLUMNS[] = {
-    {.name = "OF"},
-    {.name = "GROUPS", .align = TABLE_RIGHT},
-    {.name = "ROWS", .align = TABLE_RIGHT},
-    {.name = "MEAN", .align = TABLE_RIGHT},
-    {.name = "MEDIAN", .align = TABLE_RIGHT},
-    {.name = "P90", .align = TABLE_RIGHT},
-    {.name = "BIAS", .align = TABLE_RIGHT},
-    {.name = "IN_BAND", .align = TABLE_RIGHT},
-    {.name = "BAND", .align = TABLE_RIGHT},
     {.name = "IN_SAMPLE", .align = TABLE_RIGHT},
     {0},
 };
@@ -107,7 +94,11 @@ static void score_row(struct table *t, const char *of, struct score s)
 static void print_scores(const struct validated *v, const struct validated *in_sample,
     const struct evidence *ev, const struct args *args, struct out *out)
 {
-    struct table *t = table_new(in_sample ? FOLD_COLUMNS : SCORE_COLUMNS);
+    struct table_column columns[BASE_COUNT(SCORE_COLUMNS)];
+    memcpy(columns, SCORE_COLUMNS, sizeof columns);
+    if (!in_sample) /* the last one ends the list */
+        columns[BASE_COUNT(columns) - 2] = (struct table_column){0};
+    struct table *t = table_new(columns);
     size_t n = ev->n_rows;
     for (size_t i = 0; i < SCORE_CLASS_COUNT; i++) {
         const struct score_class *c = &SCORE_CLASSES[i];

@@ -20,6 +20,8 @@
 #include "planner/plan_json.h"
 #include "planner/search_cells.h"
 
+#include "lib_market.h"
+
 static struct rates *rates;
 
 static int setup(void **state)
@@ -43,48 +45,6 @@ static int64_t pick(int64_t n)
 {
     seed = seed * 1664525u + 1013904223u;
     return (int64_t)(seed >> 8) % n;
-}
-
-static struct offer offer_of(
-    const char *id, const char *gpu, int64_t gpus, int64_t nodes, int64_t price_micro)
-{
-    struct offer o;
-    offer_init(&o);
-    offer_put_text(&o, OFFER_PROVIDER, "test", PROVENANCE_REPORTED);
-    offer_put_text(&o, OFFER_ID, id, PROVENANCE_REPORTED);
-    offer_put_text(&o, OFFER_GPU, gpu, PROVENANCE_REPORTED);
-    o.device = DEVICE_GPU;
-    o.gpus_per_node = gpus;
-    o.price_usd_micro_per_hour = price_micro;
-    o.market = MARKET_ON_DEMAND;
-    o.ram_bytes = 512LL << 30;
-    if (nodes > 1) {
-        o.fabric = FABRIC_INFINIBAND;
-        o.inter_gbps_per_node = 400;
-        o.max_nodes_one_fabric = nodes;
-    }
-    offer_settle(&o);
-    return o;
-}
-
-static void add(struct offers *l, struct offer o)
-{
-    struct err e = ERR_INIT;
-    assert_int_equal(offers_add(l, &o, &e), RC_OK);
-}
-
-static struct job job_of(const char *model, int64_t tokens, int64_t seq, int64_t sequences)
-{
-    struct err e = ERR_INIT;
-    struct job j;
-    job_init(&j);
-    assert_int_equal(model_find(&j.model, model, &e), RC_OK);
-    j.has_model = true;
-    j.tokens = tokens;
-    j.seq = seq;
-    j.global_batch_tokens = seq * sequences;
-    assert_int_equal(job_finish(&j, &e), RC_OK);
-    return j;
 }
 
 static struct search *run(const struct job *j, const struct offers *l, bool tries_everything)
@@ -188,7 +148,8 @@ static struct job random_job(void)
     static const int64_t seqs[] = {256, 512};
     static const int64_t batches[] = {2, 4, 4, 6, 8};
     struct err e = ERR_INIT;
-    struct job j = job_of("gpt2", 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(5)]);
+    struct job j =
+        market_job("gpt2", 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(5)]);
     j.model = random_model();
     if (is_tight) {
         model_find(&j.model, pick(2) ? "llama-3.1-8b" : "llama-3.2-3b", &e);
@@ -227,7 +188,7 @@ static struct offers *random_offers(void)
         snprintf(id, sizeof id, "offer-%d", i);
         int64_t price = pick(8) == 0 ? OFFER_UNKNOWN : USD_MICRO / 2 * (1 + pick(20));
         if (i == 0 || pick(3) > 0)
-            o = offer_of(
+            o = market_offer(
                 id, gpus[pick(6)], (int64_t)1 << pick(is_tight ? 2 : 3), 1 + pick(2), price);
         offer_put_text(&o, OFFER_ID, id, PROVENANCE_REPORTED);
         o.price_usd_micro_per_hour = price;
@@ -243,7 +204,7 @@ static struct offers *random_offers(void)
             pick(4)   ? ""
             : pick(2) ? "2026-12-02T00:00:00Z"
                       : "2026-11-30T02:00:00Z");
-        add(l, o);
+        market_add(l, o);
     }
     return l;
 }
@@ -323,13 +284,13 @@ static void bounds_stay_below_what_is_simulated(void **state)
 {
     (void)state;
     static const char *const gpus[] = {"l4", "a100-80-sxm", "h100-sxm"};
-    struct job j = job_of("llama-3.2-1b", 1000000000, 1024, 32);
+    struct job j = market_job("llama-3.2-1b", 1000000000, 1024, 32);
     for (uint32_t k = 0; k < 9; k++) {
         uint32_t g = k % 3;
         if (k >= 3)
             tune(&j, k);
         struct err e = ERR_INIT;
-        struct offer o = offer_of("x", gpus[g], 4, 2, USD_MICRO);
+        struct offer o = market_offer("x", gpus[g], 4, 2, USD_MICRO);
         struct hardware hw;
         assert_int_equal(hardware_from_offer(&hw, &o, 2, &e), RC_OK);
         struct track t = {.offer = &o};
@@ -364,11 +325,11 @@ static void bounds_stay_below_what_is_simulated(void **state)
 static void prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 100000000, 1024, 64);
+    struct job j = market_job("gpt2", 100000000, 1024, 64);
     struct offers *l = offers_new();
-    add(l, offer_of("unpriced", "h100-sxm", 8, 1, OFFER_UNKNOWN));
-    add(l, offer_of("dear", "h100-sxm", 8, 1, 30 * USD_MICRO));
-    add(l, offer_of("cheap", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    market_add(l, market_offer("unpriced", "h100-sxm", 8, 1, OFFER_UNKNOWN));
+    market_add(l, market_offer("dear", "h100-sxm", 8, 1, 30 * USD_MICRO));
+    market_add(l, market_offer("cheap", "h100-sxm", 8, 1, 20 * USD_MICRO));
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 3);
     assert_int_equal(s->plans[0].offer, 2);
@@ -389,10 +350,10 @@ static void prefers_the_cheaper_of_equal_offers_and_ranks_unpriced_last(void **s
 static void the_first_plan_is_explained_against_a_second_that_is_not_listed(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 100000000, 1024, 64);
+    struct job j = market_job("gpt2", 100000000, 1024, 64);
     struct offers *l = offers_new();
-    add(l, offer_of("dear", "h100-sxm", 8, 1, 30 * USD_MICRO));
-    add(l, offer_of("cheap", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    market_add(l, market_offer("dear", "h100-sxm", 8, 1, 30 * USD_MICRO));
+    market_add(l, market_offer("cheap", "h100-sxm", 8, 1, 20 * USD_MICRO));
     struct search_input in = {.job = &j, .offers = l, .rates = rates, .max_plans = 1};
     struct search *s = NULL;
     struct err e = ERR_INIT;
@@ -407,9 +368,9 @@ static void the_first_plan_is_explained_against_a_second_that_is_not_listed(void
 static void searches_only_the_strategies_asked_for(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 100000000, 1024, 64);
+    struct job j = market_job("gpt2", 100000000, 1024, 64);
     struct offers *l = offers_new();
-    add(l, offer_of("one", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    market_add(l, market_offer("one", "h100-sxm", 8, 1, 20 * USD_MICRO));
     str_copy(j.strategy, sizeof(j.strategy), "zero3,zero2");
     struct search *s = run(&j, l, false);
     assert_true(s->n_plans > 0);
@@ -430,11 +391,11 @@ static void searches_only_the_strategies_asked_for(void **state)
 static void says_by_how_much_it_does_not_fit_and_what_would(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-2-7b", 1000000000, 2048, 64);
+    struct job j = market_job("llama-2-7b", 1000000000, 2048, 64);
     struct offers *l = offers_new();
-    struct offer small = offer_of("small", "rtx4090", 1, 1, USD_MICRO);
+    struct offer small = market_offer("small", "rtx4090", 1, 1, USD_MICRO);
     small.ram_bytes = 128LL << 30;
-    add(l, small);
+    market_add(l, small);
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 0);
     assert_int_equal(s->n_rejected, 1);
@@ -451,9 +412,9 @@ static void says_by_how_much_it_does_not_fit_and_what_would(void **state)
 static void names_the_budget_and_the_deadline_that_would_do(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 1000000000, 1024, 64);
+    struct job j = market_job("gpt2", 1000000000, 1024, 64);
     struct offers *l = offers_new();
-    add(l, offer_of("one", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    market_add(l, market_offer("one", "h100-sxm", 8, 1, 20 * USD_MICRO));
     struct search *free_run = run(&j, l, false);
     double hours = free_run->plans[0].bill.run_s[BILL_MID];
     j.deadline_s = hours / 2;
@@ -480,12 +441,12 @@ static void what_would_do_does(void **state)
     (void)state;
     static const char *const models[] = {"gpt2", "qwen2.5-0.5b", "llama-3.2-1b"};
     for (int i = 0; i < 30; i++) {
-        struct job j = job_of(models[i % 3], 1000000000 + (int64_t)i * 77777777, 1024, 128);
+        struct job j = market_job(models[i % 3], 1000000000 + (int64_t)i * 77777777, 1024, 128);
         struct offers *l = offers_new();
-        struct offer o = offer_of("edge", "h100-sxm", 8, 1 + i % 16, 16 * USD_MICRO);
+        struct offer o = market_offer("edge", "h100-sxm", 8, 1 + i % 16, 16 * USD_MICRO);
         o.inter_gbps_per_node = 3200;
         o.granularity_s = i % 2 ? 3600 : 1;
-        add(l, o);
+        market_add(l, o);
         j.deadline_s = i % 4 < 2 ? 60 : 0;
         j.budget_micro_usd = i % 4 < 2 ? 0 : USD_MICRO;
         struct search *s = run(&j, l, false);
@@ -512,11 +473,11 @@ static void what_would_do_does(void **state)
 static void names_the_memory_that_is_short(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-2-7b", 1000000000, 512, 1);
+    struct job j = market_job("llama-2-7b", 1000000000, 512, 1);
     struct offers *l = offers_new();
-    struct offer o = offer_of("poor", "h200-sxm", 1, 1, USD_MICRO);
+    struct offer o = market_offer("poor", "h200-sxm", 1, 1, USD_MICRO);
     o.ram_bytes = 16LL << 30;
-    add(l, o);
+    market_add(l, o);
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 0);
     assert_int_equal(s->rejected[0].shortage, SHORT_HOST_BYTES);
@@ -550,12 +511,12 @@ static void a_plan_that_misses_the_deadline_as_a_whole_is_not_listed(void **stat
         search_free(s);
         offers_free(l);
         job_release(&j);
-        j = job_of(models[i % 4], 10000000000, 4096, 128);
+        j = market_job(models[i % 4], 10000000000, 4096, 128);
         j.objective = OBJECTIVE_TIME;
         l = offers_new();
-        struct offer o = offer_of("edge", "h100-sxm", 8, 16, 16 * USD_MICRO);
+        struct offer o = market_offer("edge", "h100-sxm", 8, 16, 16 * USD_MICRO);
         o.inter_gbps_per_node = gbps;
-        add(l, o);
+        market_add(l, o);
         s = run(&j, l, false);
         quick = s->pareto[s->n_pareto - 1].run_s;
         whole = s->plans[0].bill.run_s[BILL_MID];
@@ -581,18 +542,19 @@ static void a_plan_that_misses_the_deadline_as_a_whole_is_not_listed(void **stat
 static void plans_are_in_the_order_of_the_figures_they_show(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-3.1-8b", 10000000000, 4096, 128);
+    struct job j = market_job("llama-3.1-8b", 10000000000, 4096, 128);
     j.objective = OBJECTIVE_TIME;
     int inverted = 0;
     for (int i = 0; i < 400 && inverted == 0; i++) {
         struct offers *l = offers_new();
         double quick[2], whole[2];
         for (int k = 0; k < 2; k++) {
-            struct offer o = offer_of(k ? "b" : "a", k ? "h200-sxm" : "h100-sxm", 8, 16, USD_MICRO);
+            struct offer o =
+                market_offer(k ? "b" : "a", k ? "h200-sxm" : "h100-sxm", 8, 16, USD_MICRO);
             struct offers *alone = offers_new();
             o.inter_gbps_per_node = (k ? 6400 : 6390) * pow(0.985, i);
-            add(l, o);
-            add(alone, o);
+            market_add(l, o);
+            market_add(alone, o);
             struct search *s = run(&j, alone, false);
             quick[k] = s->pareto[s->n_pareto - 1].run_s;
             whole[k] = s->plans[0].bill.run_s[BILL_MID];
@@ -613,9 +575,9 @@ static void plans_are_in_the_order_of_the_figures_they_show(void **state)
 static struct search *on_gpu_of(const struct job *j, int64_t bytes)
 {
     struct offers *l = offers_new();
-    struct offer o = offer_of("box", "h100-sxm", 1, 1, USD_MICRO);
+    struct offer o = market_offer("box", "h100-sxm", 1, 1, USD_MICRO);
     o.gpu_memory_bytes = bytes;
-    add(l, o);
+    market_add(l, o);
     struct search *s = run(j, l, false);
     offers_free(l);
     return s;
@@ -642,7 +604,7 @@ static int64_t edge_of_memory(const struct job *j)
 /* Refusals of what fits by the quick slab alone, within a few KiB of the edge. */
 static int refused_at_the_edge(const char *model)
 {
-    struct job j = job_of(model, 1000000, 512, 1);
+    struct job j = market_job(model, 1000000, 512, 1);
     str_copy(j.strategy, sizeof j.strategy, "ddp");
     int64_t edge = edge_of_memory(&j);
     int refused = 0;
@@ -669,16 +631,16 @@ static void no_listed_plan_is_too_large_at_the_edge_of_memory(void **state)
 static void a_plan_on_spot_nodes_says_whether_interruptions_are_counted(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
+    struct job j = market_job("llama-3.2-1b", 1000000000, 2048, 128);
     j.spot = SPOT_ALLOW;
     struct offers *l = offers_new();
     struct offer o[3];
     static const char *const ids[] = {"steady", "spot", "rated"};
     for (size_t i = 0; i < 3; i++) {
-        o[i] = offer_of(ids[i], "h100-sxm", 8, 1, (int64_t)(10 + i) * USD_MICRO);
+        o[i] = market_offer(ids[i], "h100-sxm", 8, 1, (int64_t)(10 + i) * USD_MICRO);
         o[i].market = i == 1 ? MARKET_SPOT : MARKET_ON_DEMAND;
         o[i].interruptions_per_hour = i == 2 ? 0.02 : -1;
-        add(l, o[i]);
+        market_add(l, o[i]);
     }
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 3);
@@ -703,14 +665,14 @@ static void a_plan_on_spot_nodes_says_whether_interruptions_are_counted(void **s
 static void an_offer_that_stops_too_often_to_finish_is_refused(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
+    struct job j = market_job("llama-3.2-1b", 1000000000, 2048, 128);
     j.spot = SPOT_ALLOW;
     struct offers *l = offers_new();
-    add(l, offer_of("steady", "h100-sxm", 8, 1, 20 * USD_MICRO));
-    struct offer o = offer_of("fleeting", "h100-sxm", 8, 1, USD_MICRO);
+    market_add(l, market_offer("steady", "h100-sxm", 8, 1, 20 * USD_MICRO));
+    struct offer o = market_offer("fleeting", "h100-sxm", 8, 1, USD_MICRO);
     o.market = MARKET_SPOT;
     o.interruptions_per_hour = 12;
-    add(l, o);
+    market_add(l, o);
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 1);
     assert_int_equal(s->plans[0].offer, 0);
@@ -727,14 +689,14 @@ static void an_offer_that_stops_too_often_to_finish_is_refused(void **state)
 static void saving_more_often_makes_a_refused_offer_finish(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-3.2-1b", 30000000000, 2048, 128);
+    struct job j = market_job("llama-3.2-1b", 30000000000, 2048, 128);
     j.spot = SPOT_ONLY;
     j.checkpoint_every_s = 12 * 3600;
     struct offers *l = offers_new();
-    struct offer o = offer_of("spot", "h100-sxm", 8, 1, USD_MICRO);
+    struct offer o = market_offer("spot", "h100-sxm", 8, 1, USD_MICRO);
     o.market = MARKET_SPOT;
     o.interruptions_per_hour = 1;
-    add(l, o);
+    market_add(l, o);
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 0);
     assert_int_equal(s->n_rejected, 1);
@@ -752,18 +714,18 @@ static void saving_more_often_makes_a_refused_offer_finish(void **state)
 static void keeps_to_one_node_without_a_fabric_and_to_the_limits(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 128);
+    struct job j = market_job("llama-3.2-1b", 1000000000, 2048, 128);
     j.objective = OBJECTIVE_TIME;
     struct offers *l = offers_new();
-    struct offer lonely = offer_of("lonely", "h100-sxm", 8, 1, 20 * USD_MICRO);
+    struct offer lonely = market_offer("lonely", "h100-sxm", 8, 1, 20 * USD_MICRO);
     lonely.nodes_available = 4;
-    add(l, lonely);
+    market_add(l, lonely);
     struct search *s = run(&j, l, false);
     assert_int_equal(s->plans[0].nodes, 1);
     search_free(s);
-    struct offer fabric = offer_of("fabric", "h100-sxm", 8, 4, 20 * USD_MICRO);
+    struct offer fabric = market_offer("fabric", "h100-sxm", 8, 4, 20 * USD_MICRO);
     fabric.inter_gbps_per_node = 3200;
-    add(l, fabric);
+    market_add(l, fabric);
     s = run(&j, l, false);
     assert_true(s->plans[0].nodes > 1);
     search_free(s);
@@ -784,11 +746,11 @@ static void keeps_to_one_node_without_a_fabric_and_to_the_limits(void **state)
 static void the_front_falls_in_time_and_rises_in_cost(void **state)
 {
     (void)state;
-    struct job j = job_of("llama-3.2-1b", 1000000000, 2048, 64);
+    struct job j = market_job("llama-3.2-1b", 1000000000, 2048, 64);
     struct offers *l = offers_new();
-    add(l, offer_of("a", "h100-sxm", 8, 8, 24 * USD_MICRO));
-    add(l, offer_of("b", "a100-80-sxm", 8, 4, 10 * USD_MICRO));
-    add(l, offer_of("c", "l4", 4, 1, 2 * USD_MICRO));
+    market_add(l, market_offer("a", "h100-sxm", 8, 8, 24 * USD_MICRO));
+    market_add(l, market_offer("b", "a100-80-sxm", 8, 4, 10 * USD_MICRO));
+    market_add(l, market_offer("c", "l4", 4, 1, 2 * USD_MICRO));
     struct search *s = run(&j, l, false);
     assert_true(s->n_pareto >= 2);
     for (size_t i = 1; i < s->n_pareto; i++) {
@@ -804,7 +766,7 @@ static void says_the_same_twice_and_stops_when_told(void **state)
 {
     (void)state;
     seed = 20261130;
-    struct job j = job_of("gpt2", 1000000000, 1024, 64);
+    struct job j = market_job("gpt2", 1000000000, 1024, 64);
     struct offers *l = random_offers();
     char *text[2];
     for (int i = 0; i < 2; i++) {
@@ -833,10 +795,10 @@ static void the_plan_is_the_best_of_its_alternatives(void **state)
 {
     (void)state;
     struct err e = ERR_INIT;
-    struct job j = job_of("qwen2.5-7b", 1000000000, 2048, 64);
-    struct offer o = offer_of("box", "h100-sxm", 8, 1, 20 * USD_MICRO);
+    struct job j = market_job("qwen2.5-7b", 1000000000, 2048, 64);
+    struct offer o = market_offer("box", "h100-sxm", 8, 1, 20 * USD_MICRO);
     struct offers *l = offers_new();
-    add(l, o);
+    market_add(l, o);
     struct search *s = run(&j, l, false);
     struct alternative all[ALTERNATIVES];
     assert_int_equal(search_alternatives(all, &j, &o, 1, rates, &e), RC_OK);
@@ -860,11 +822,11 @@ static void old_gpus_are_planned_in_fp32_and_refused_in_bf16(void **state)
 {
     (void)state;
     for (int fp32 = 0; fp32 < 2; fp32++) {
-        struct job j = job_of("gpt2", 1000000000, 1024, 64);
+        struct job j = market_job("gpt2", 1000000000, 1024, 64);
         j.allow_fp32 = fp32;
         struct offers *l = offers_new();
-        add(l, offer_of("old", "v100-32", 4, 1, 5 * USD_MICRO));
-        add(l, offer_of("older", "t4", 4, 1, 5 * USD_MICRO));
+        market_add(l, market_offer("old", "v100-32", 4, 1, 5 * USD_MICRO));
+        market_add(l, market_offer("older", "t4", 4, 1, 5 * USD_MICRO));
         struct search *s = run(&j, l, false);
         assert_int_equal(s->n_plans, fp32 ? 2 : 0);
         assert_int_equal(s->n_rejected, fp32 ? 0 : 2);
@@ -881,14 +843,14 @@ static void old_gpus_are_planned_in_fp32_and_refused_in_bf16(void **state)
 static void says_which_limit_leaves_out_how_many_offers(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 1000000, 1024, 8);
+    struct job j = market_job("gpt2", 1000000, 1024, 8);
     str_copy(j.provider, sizeof j.provider, "test,tset");
     str_copy(j.fabric, sizeof j.fabric, "efa");
     struct offers *l = offers_new();
-    add(l, offer_of("a", "h100-sxm", 8, 2, USD_MICRO));
-    struct offer spot = offer_of("b", "h100-sxm", 8, 1, USD_MICRO);
+    market_add(l, market_offer("a", "h100-sxm", 8, 2, USD_MICRO));
+    struct offer spot = market_offer("b", "h100-sxm", 8, 1, USD_MICRO);
     spot.market = MARKET_SPOT;
-    add(l, spot);
+    market_add(l, spot);
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans, 0);
     assert_int_equal(s->n_rejected, 1);
@@ -906,9 +868,9 @@ static void says_which_limit_leaves_out_how_many_offers(void **state)
 static void what_is_too_large_to_be_planned_is_refused_in_words(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2-xl", 1000000000000000000, 1024, 8);
+    struct job j = market_job("gpt2-xl", 1000000000000000000, 1024, 8);
     struct offers *l = offers_new();
-    add(l, offer_of("a", "rtx4090", 1, 1, USD_MICRO));
+    market_add(l, market_offer("a", "rtx4090", 1, 1, USD_MICRO));
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans + s->n_pareto, 0);
     assert_int_equal(s->n_rejected, 1);
@@ -923,10 +885,10 @@ static void a_single_step_is_searched_as_fast_as_a_long_run(void **state)
 {
     (void)state;
     for (int single = 0; single < 2; single++) {
-        struct job j = job_of("llama-3.1-8b", single ? 1 : 10000000000, 4096, 512);
+        struct job j = market_job("llama-3.1-8b", single ? 1 : 10000000000, 4096, 512);
         struct offers *l = offers_new();
-        add(l, offer_of("a", "h100-sxm", 8, 16, 16 * USD_MICRO));
-        add(l, offer_of("b", "a100-80-sxm", 8, 16, 9 * USD_MICRO));
+        market_add(l, market_offer("a", "h100-sxm", 8, 16, 16 * USD_MICRO));
+        market_add(l, market_offer("b", "a100-80-sxm", 8, 16, 9 * USD_MICRO));
         struct search *s = run(&j, l, false);
         assert_true(s->n_plans > 0);
         assert_true(s->searched.simulated < s->searched.space / 20);
@@ -939,10 +901,10 @@ static void a_single_step_is_searched_as_fast_as_a_long_run(void **state)
 static void says_where_the_number_of_ranks_ends_the_search(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 1000000000, 1024, 1024);
+    struct job j = market_job("gpt2", 1000000000, 1024, 1024);
     struct offers *l = offers_new();
-    add(l, offer_of("many", "h100-sxm", 8, 100000, USD_MICRO));
-    add(l, offer_of("few", "h100-sxm", 8, 2, USD_MICRO));
+    market_add(l, market_offer("many", "h100-sxm", 8, 100000, USD_MICRO));
+    market_add(l, market_offer("few", "h100-sxm", 8, 2, USD_MICRO));
     struct search *s = run(&j, l, false);
     assert_int_equal(s->searched.beyond_max_ranks, 1);
     search_free(s);
@@ -957,7 +919,7 @@ static void says_where_the_number_of_ranks_ends_the_search(void **state)
 static void no_offers_give_no_plans(void **state)
 {
     (void)state;
-    struct job j = job_of("gpt2", 1000, 1024, 8);
+    struct job j = market_job("gpt2", 1000, 1024, 8);
     struct offers *l = offers_new();
     struct search *s = run(&j, l, false);
     assert_int_equal(s->n_plans + s->n_pareto + s->n_rejected, 0);
