@@ -174,7 +174,7 @@ enum rc checkpoint_agree(struct executor *x, const char *what, enum rc mine, str
     /* sum of flags, and of failing ranks where there is only one */
     double failed[2] = {mine ? 1 : 0, mine ? comm_rank(c) : 0};
     struct err lost = ERR_INIT;
-    enum rc rc = comm_sum(c, CHANNEL_COMPUTE, GROUP_WORLD, failed, 2, &lost);
+    enum rc rc = comm_sum(c, CHANNEL_CHECKPOINT, GROUP_WORLD, failed, 2, &lost);
     if (mine)
         return mine;
     if (rc) {

@@ -65,7 +65,7 @@ static enum rc largest(struct comm *c, int64_t mine, int64_t *out, int *owner, s
 {
     int n = comm_ranks(c);
     int64_t *all = base_alloc(sizeof(*all) * (size_t)n);
-    enum rc rc = comm_all_gather(c, CHANNEL_COMPUTE, GROUP_WORLD, &mine, all, sizeof(mine), e);
+    enum rc rc = comm_all_gather(c, CHANNEL_CHECKPOINT, GROUP_WORLD, &mine, all, sizeof(mine), e);
     *out = -1;
     for (int r = 0; r < n && !rc; r++)
         if (all[r] > *out) {
@@ -101,9 +101,11 @@ static enum rc share_manifest(struct load *l, int owner, struct str *text, struc
         if (r == owner)
             continue;
         if (me == owner)
-            rc = comm_exchange(l->c, r, text->p, (size_t)len, -1, NULL, 0, e);
+            rc = comm_exchange(l->c, CHANNEL_CHECKPOINT,
+                &(struct comm_exchange){r, text->p, (size_t)len, -1, NULL, 0}, e);
         else if (me == r)
-            rc = comm_exchange(l->c, -1, NULL, 0, owner, buf, (size_t)len, e);
+            rc = comm_exchange(l->c, CHANNEL_CHECKPOINT,
+                &(struct comm_exchange){-1, NULL, 0, owner, buf, (size_t)len}, e);
     }
     if (!rc && me != owner)
         str_addn(text, buf, (size_t)len);
@@ -203,7 +205,7 @@ static enum rc take_stock(struct load *l, struct err *e)
     unsigned char *mine = base_calloc(1, n);
     for (int f = 0; f < l->n_files && checkpoint_is_host_first(l->x, l->o); f++)
         mine[f] = is_sound(l, f);
-    enum rc rc = comm_all_gather(l->c, CHANNEL_COMPUTE, GROUP_WORLD, mine, l->has, n, e);
+    enum rc rc = comm_all_gather(l->c, CHANNEL_CHECKPOINT, GROUP_WORLD, mine, l->has, n, e);
     free(mine);
     return rc;
 }

@@ -185,7 +185,7 @@ static enum rc share_files(struct save *s, const struct file_entry *own, struct 
 {
     struct comm *c = executor_comm(s->x);
     struct file_entry *all = base_calloc((size_t)comm_ranks(c), sizeof(*all));
-    enum rc rc = comm_all_gather(c, CHANNEL_COMPUTE, GROUP_WORLD, own, all, sizeof(*own), e);
+    enum rc rc = comm_all_gather(c, CHANNEL_CHECKPOINT, GROUP_WORLD, own, all, sizeof(*own), e);
     /* the first replica is ranks 0 .. shards - 1 */
     memcpy(s->files, all, sizeof(*all) * (size_t)executor_schedule(s->x)->shards);
     free(all);

@@ -47,7 +47,8 @@ struct channel {
     uint64_t sequence[3]; /* by group kind: world, shard, replica; exchange uses none */
     struct flow *flow;    /* ranks of them */
     struct pollfd *poll;
-    double *sums; /* COMM_MAX_SUM of every rank */
+    double *sums;      /* COMM_MAX_SUM of every rank */
+    double deadline_s; /* of each collective */
 };
 
 struct comm {
@@ -217,7 +218,7 @@ static const struct group *group_of(const struct comm *c, enum op_group g)
 
 static struct call begin(struct comm *c, enum comm_channel ch, enum operation op, uint64_t bytes)
 {
-    return (struct call){c, ch, op, bytes, clock_now_s() + c->o.deadline_s};
+    return (struct call){c, ch, op, bytes, clock_now_s() + c->channel[ch].deadline_s};
 }
 
 /* One flow per other member of the group, in member order; returns how many. */
@@ -243,9 +244,9 @@ static int member_of(const struct group *grp, int flow_index)
     return flow_index < grp->me ? flow_index : flow_index + 1;
 }
 
-void comm_set_deadline(struct comm *c, double seconds)
+void comm_set_deadline(struct comm *c, enum comm_channel ch, double seconds)
 {
-    c->o.deadline_s = seconds;
+    c->channel[ch].deadline_s = seconds;
 }
 
 void comm_set_kernels(struct comm *c, const struct kernels *k)
@@ -427,29 +428,29 @@ static struct flow exchange_flow(const struct call *k, int rank)
         .header_received = sizeof(struct header)};
 }
 
-enum rc comm_exchange(struct comm *c, int to, const void *send_data, size_t send_bytes, int from,
-    void *recv_data, size_t recv_bytes, struct err *e)
+enum rc comm_exchange(
+    struct comm *c, enum comm_channel channel, const struct comm_exchange *x, struct err *e)
 {
     struct call k =
-        begin(c, CHANNEL_COMPUTE, EXCHANGE, send_bytes > recv_bytes ? send_bytes : recv_bytes);
-    struct channel *ch = &c->channel[CHANNEL_COMPUTE];
+        begin(c, channel, EXCHANGE, x->send_bytes > x->recv_bytes ? x->send_bytes : x->recv_bytes);
+    struct channel *ch = &c->channel[channel];
     int n = 0;
-    if (to >= 0) {
-        struct flow f = exchange_flow(&k, to);
+    if (x->to >= 0) {
+        struct flow f = exchange_flow(&k, x->to);
         f.header_sent = 0;
-        f.send = send_data;
-        f.send_left = send_bytes;
+        f.send = x->send;
+        f.send_left = x->send_bytes;
         ch->flow[n++] = f;
-        atomic_fetch_add(&c->bytes_sent, send_bytes);
+        atomic_fetch_add(&c->bytes_sent, x->send_bytes);
     }
-    if (from >= 0) {
-        bool is_same = n == 1 && from == to;
+    if (x->from >= 0) {
+        bool is_same = n == 1 && x->from == x->to;
         if (!is_same)
-            ch->flow[n++] = exchange_flow(&k, from);
+            ch->flow[n++] = exchange_flow(&k, x->from);
         struct flow *f = &ch->flow[n - 1];
         f->header_received = 0;
-        f->recv = recv_data;
-        f->recv_left = recv_bytes;
+        f->recv = x->recv;
+        f->recv_left = x->recv_bytes;
     }
     return n ? run_flows(&k, n, true, e) : RC_OK;
 }
@@ -484,6 +485,7 @@ enum rc comm_open(struct comm **out, const struct comm_options *o, struct err *e
         c->channel[i].flow = base_calloc((size_t)o->ranks, sizeof(struct flow));
         c->channel[i].poll = base_calloc((size_t)o->ranks, sizeof(struct pollfd));
         c->channel[i].sums = base_calloc((size_t)o->ranks, COMM_MAX_SUM * sizeof(double));
+        c->channel[i].deadline_s = o->deadline_s;
     }
     size_t n = (size_t)o->ranks * COMM_CHANNELS;
     c->fd = base_alloc(n * sizeof(*c->fd));

@@ -18,8 +18,9 @@
 struct kernels;
 struct comm;
 
-enum { COMM_TOKEN_BYTES = 32, COMM_CHANNELS = 3, COMM_MAX_RANKS = 4096, COMM_MAX_SUM = 16 };
-enum comm_channel { CHANNEL_COMPUTE, CHANNEL_GATHER, CHANNEL_REDUCE };
+enum { COMM_TOKEN_BYTES = 32, COMM_CHANNELS = 4, COMM_MAX_RANKS = 4096, COMM_MAX_SUM = 16 };
+/* The last one is for checkpoints, whose thread runs beside the lanes. */
+enum comm_channel { CHANNEL_COMPUTE, CHANNEL_GATHER, CHANNEL_REDUCE, CHANNEL_CHECKPOINT };
 
 struct comm_options {
     int rank, ranks;
@@ -29,7 +30,7 @@ struct comm_options {
     const char *const *hosts; /* names for sentences, by rank; may be NULL */
     unsigned char token[COMM_TOKEN_BYTES]; /* a connection without it is closed */
     double connect_deadline_s;
-    double deadline_s; /* of each collective */
+    double deadline_s; /* of each collective, until comm_set_deadline says otherwise */
     const struct kernels *kernels;
 };
 
@@ -42,8 +43,8 @@ void comm_close(struct comm *c);
 /* From any thread: make every running and later collective fail soon. */
 void comm_abort(struct comm *c);
 
-/* Of the collectives that follow; saving and loading take longer than a step. */
-void comm_set_deadline(struct comm *c, double seconds);
+/* Of the collectives of a channel that follow; saving and loading take longer than a step. */
+void comm_set_deadline(struct comm *c, enum comm_channel ch, double seconds);
 /* Arithmetic of the sums that follow; the same on all ranks. */
 void comm_set_kernels(struct comm *c, const struct kernels *k);
 
@@ -69,9 +70,17 @@ enum rc comm_sum(
     struct comm *c, enum comm_channel ch, enum op_group g, double *x, int count, struct err *e);
 enum rc comm_barrier(struct comm *c, struct err *e);
 
-/* Point to point on CHANNEL_COMPUTE, between collectives. Either side may be absent (-1). */
-enum rc comm_exchange(struct comm *c, int to, const void *send, size_t send_bytes, int from,
-    void *recv, size_t recv_bytes, struct err *e);
+/* Point to point, between the collectives of a channel. Either side may be absent (-1). */
+struct comm_exchange {
+    int to;
+    const void *send;
+    size_t send_bytes;
+    int from;
+    void *recv;
+    size_t recv_bytes;
+};
+enum rc comm_exchange(
+    struct comm *c, enum comm_channel ch, const struct comm_exchange *x, struct err *e);
 
 /* Payload bytes this rank sent so far, all channels. */
 uint64_t comm_bytes_sent(const struct comm *c);

@@ -62,8 +62,9 @@ enum rc transfer_files(struct comm *c, const struct transfer *t, struct err *e)
         uint64_t n_out = chunk_at(send, at), n_in = chunk_at(recv, at);
         if (!rc && n_out)
             keep_first(&rc, e, read_chunk(out_fd, at, out, n_out, t->send_name, &x), &x);
-        enum rc moved =
-            comm_exchange(c, n_out ? t->to : -1, out, n_out, n_in ? t->from : -1, in, n_in, &x);
+        enum rc moved = comm_exchange(c, CHANNEL_CHECKPOINT,
+            &(struct comm_exchange){n_out ? t->to : -1, out, n_out, n_in ? t->from : -1, in, n_in},
+            &x);
         keep_first(&rc, e, moved, &x);
         if (moved)
             break;

@@ -126,6 +126,8 @@ static void set_up_checkpoints(struct rank_run *r)
     r->host_of = base_calloc((size_t)ranks, sizeof(*r->host_of));
     for (int i = 0; i < ranks && !is_shared; i++)
         r->host_of[i] = (int)run_spec_host_of(spec, i);
+    /* disks are slower than networks and stall; the deadline of a step would be too short */
+    comm_set_deadline(r->setup.comm, CHANNEL_CHECKPOINT, 10 * spec->deadlines.collective_s);
     r->checkpoint_dir = run_checkpoint_dir(spec, r->setup.dir);
     r->checkpoint = (struct checkpoint_options){.dir = r->checkpoint_dir,
         .host_of = r->host_of,
@@ -142,10 +144,7 @@ static bool survives_host_loss(const struct rank_run *r)
 static enum rc save(struct rank_run *r, struct err *e)
 {
     struct checkpoint_info info = {r->step, r->samples, r->training.seed};
-    /* disks are slower than networks and stall; the deadline of a step would be too short */
-    comm_set_deadline(r->setup.comm, 10 * r->setup.spec.deadlines.collective_s);
     enum rc rc = checkpoint_save(r->setup.x, &r->checkpoint, &info, e);
-    comm_set_deadline(r->setup.comm, r->setup.spec.deadlines.collective_s);
     if (rc)
         return rc;
     r->saved_s = clock_now_s();
@@ -164,13 +163,11 @@ static enum rc restore(struct rank_run *r, struct err *e)
     int64_t wanted = r->setup.spec.resume_step;
     struct checkpoint_info info = {.step = -1};
     enum rc rc = RC_OK;
-    comm_set_deadline(r->setup.comm, 10 * r->setup.spec.deadlines.collective_s);
     if (wanted != RUN_RESUME_NONE)
         rc = checkpoint_load(
             r->setup.x, &r->checkpoint, wanted == RUN_RESUME_NEWEST ? -1 : wanted, &info, e);
     if (!rc && info.step < 0)
         rc = init_state(r->setup.x, r->training.seed, e);
-    comm_set_deadline(r->setup.comm, r->setup.spec.deadlines.collective_s);
     if (rc || info.step < 0)
         return rc;
     if (info.step > r->setup.spec.steps)

@@ -155,7 +155,8 @@ static void ring_exchange(struct member *m)
     int n = comm_ranks(m->c), me = comm_rank(m->c);
     char *out = malloc(N), *in = malloc(N);
     memset(out, 'a' + me, N);
-    m->rc = comm_exchange(m->c, (me + 1) % n, out, N, (me + n - 1) % n, in, N, &m->e);
+    m->rc = comm_exchange(m->c, CHANNEL_CHECKPOINT,
+        &(struct comm_exchange){(me + 1) % n, out, N, (me + n - 1) % n, in, N}, &m->e);
     if (!m->rc && (in[0] != 'a' + (me + n - 1) % n || in[N - 1] != in[0]))
         m->rc = err_set(&m->e, RC_FAILED, "wrong bytes");
     free(out);
@@ -211,6 +212,23 @@ static void a_silent_peer_is_named_at_the_deadline(void **state)
     together(2, 2, 0.3, last_one_sleeps, NULL, m);
     assert_int_equal(m[0].rc, RC_NODE);
     assert_non_null(strstr(m[0].e.msg, "rank 1 on host 'beta' did not answer before the deadline"));
+}
+
+static void last_one_saves_slowly(struct member *m)
+{
+    double x = 1;
+    comm_set_deadline(m->c, CHANNEL_CHECKPOINT, 30);
+    if (comm_rank(m->c) == comm_ranks(m->c) - 1)
+        clock_sleep_s(1);
+    m->rc = comm_sum(m->c, CHANNEL_CHECKPOINT, GROUP_WORLD, &x, 1, &m->e);
+}
+
+static void a_channel_for_slow_things_has_a_deadline_of_its_own(void **state)
+{
+    (void)state;
+    struct member m[MAX];
+    together(2, 2, 0.3, last_one_saves_slowly, NULL, m);
+    all_good(2, m);
 }
 
 static void disagree(struct member *m)
@@ -324,6 +342,7 @@ int test_comm(void)
         cmocka_unit_test(exchange_moves_files_both_ways_at_once),
         cmocka_unit_test(a_peer_that_ends_is_named_at_once),
         cmocka_unit_test(a_silent_peer_is_named_at_the_deadline),
+        cmocka_unit_test(a_channel_for_slow_things_has_a_deadline_of_its_own),
         cmocka_unit_test(ranks_at_different_operations_find_out),
         cmocka_unit_test(strangers_without_the_token_change_nothing),
         cmocka_unit_test(a_wrong_token_is_refused),
