@@ -104,7 +104,10 @@ static struct json *scheduler_json(const struct training *t, int64_t steps, stru
     }
     json_add_num(params, "warmup_min_lr", 0);
     json_add_num(params, "warmup_max_lr", t->lr);
-    if (t->schedule == LR_CONSTANT)
+    if (t->schedule == LR_WSD)
+        export_lost(left_out, "the fall of the learning rate in the last %lld steps",
+            (long long)t->decay_steps);
+    if (t->schedule == LR_CONSTANT || t->schedule == LR_WSD)
         return typed("WarmupLR", params);
     if (t->min_lr > 0)
         export_lost(left_out, "a learning rate that ends at %g, not 0", t->min_lr);

@@ -70,7 +70,8 @@ static void add_model(struct str *out, struct str *left_out, const struct export
 
 static void add_optimizer(struct str *out, const struct export_input *in)
 {
-    static const char *const decays[] = {[LR_COSINE] = "cosine", [LR_LINEAR] = "linear"};
+    static const char *const decays[] = {
+        [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_WSD] = "linear"};
     const struct training *t = in->training;
     if (!t)
         return;
@@ -87,6 +88,8 @@ static void add_optimizer(struct str *out, const struct export_input *in)
         add_num(out, "decay_ratio", 0);
         return;
     }
+    if (t->schedule == LR_WSD && in->steps > 0)
+        add_num(out, "decay_ratio", fmin(1, (double)t->decay_steps / (double)in->steps));
     add_text(out, "decay_type", decays[t->schedule]);
     add_num(out, "min_lr_factor", t->lr > 0 ? t->min_lr / t->lr : 0);
 }

@@ -8,17 +8,28 @@
 
 struct json;
 
-enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
+/* WSD: warm-up, stable, decay (arXiv 2404.06395): the rate stays at lr and falls, in a line, in the
+ * last decay_steps. */
+enum lr_schedule { LR_COSINE, LR_LINEAR, LR_WSD, LR_CONSTANT };
+/* What is done about a step whose loss or norm is finite and far off the steps before it. */
+enum spike_action { SPIKE_WARN, SPIKE_SKIP };
+/* What ends a row of max_skipped steps without an update. */
+enum divergence_action { DIVERGENCE_STOP, DIVERGENCE_ROLL_BACK };
 
 /* Defaults and meaning: training_field_at. */
 struct training {
     double lr;            /* peak */
     double min_lr;        /* at the last step */
     int64_t warmup_steps; /* linear from 0 */
+    int64_t decay_steps;  /* of WSD, at the end */
     enum lr_schedule schedule;
     double beta1, beta2, eps, weight_decay;
-    double clip_norm; /* 0: no clipping */
-    int64_t seed;     /* initial values and data order */
+    double clip_norm;   /* 0: no clipping */
+    int64_t seed;       /* initial values and data order */
+    double spike_sigma; /* deviations above the mean from which a step is a spike; 0: none is */
+    enum spike_action spike;
+    int64_t max_skipped; /* in a row, 1 or more */
+    enum divergence_action divergence;
 };
 
 /* One field of the object, as `berth help job` shows it. */

@@ -38,6 +38,29 @@ static void the_learning_rate_follows_its_schedule(void **state)
     assert_true(training_lr(&t, 100, 100) > 2.999e-5 && training_lr(&t, 100, 100) < 3.001e-5);
 }
 
+/* Flat at lr, then in a line to min_lr over the last decay_steps: values by hand. */
+static void warm_up_stable_decay_falls_at_the_end(void **state)
+{
+    (void)state;
+    struct training t;
+    struct err e = ERR_INIT;
+    assert_int_equal(
+        read_text(&t, "{\"schedule\": \"wsd\", \"lr\": 1, \"min_lr\": 0.2}", &e), RC_OK);
+    assert_int_equal(t.decay_steps, 10);
+    const struct {
+        int64_t step;
+        double lr;
+    } want[] = {{1, 0.5}, {2, 1}, {50, 1}, {90, 1}, {91, 0.92}, {95, 0.6}, {100, 0.2}};
+    for (size_t i = 0; i < BASE_COUNT(want); i++) {
+        double off = training_lr(&t, want[i].step, 100) - want[i].lr;
+        assert_true(off < 1e-12 && off > -1e-12);
+    }
+    t.decay_steps = 1000; /* longer than the run: from the warm-up on */
+    assert_true(training_lr(&t, 51, 100) < 0.6001 && training_lr(&t, 51, 100) > 0.5999);
+    t.decay_steps = 0;
+    assert_true(training_lr(&t, 100, 100) >= 1);
+}
+
 static void every_field_is_read_under_the_name_it_is_described_by(void **state)
 {
     (void)state;
@@ -46,28 +69,33 @@ static void every_field_is_read_under_the_name_it_is_described_by(void **state)
     int n = 0;
     for (; training_field_at(n)->name; n++) {
         const struct training_field *f = training_field_at(n);
-        bool is_word = strchr(f->form, ',') != NULL;
+        const char * or = strstr(f->form, " or ");
+        bool is_word = or != NULL;
+        char word[32];
+        snprintf(word, sizeof word, "\"%s\"", is_word ? or +4 : ""); /* the last one */
         char text[128];
         snprintf(text, sizeof text, "{\"%s\": %s}", f->name,
-            is_word                                ? "\"linear\""
+            is_word                                ? word
             : strcmp(f->form, "whole number") == 0 ? "7"
                                                    : "0.00001");
         if (read_text(&t, text, &e))
             fail_msg("%s: %s", text, e.msg);
         assert_true(f->help[0] && f->fallback[0]);
     }
-    assert_int_equal(n, 10);
+    assert_int_equal(n, 15);
 }
 
 static bool is_same(const struct training *a, const struct training *b)
 {
     const double x[] = {a->lr - b->lr, a->min_lr - b->min_lr, a->beta1 - b->beta1,
         a->beta2 - b->beta2, a->eps - b->eps, a->weight_decay - b->weight_decay,
-        a->clip_norm - b->clip_norm};
+        a->clip_norm - b->clip_norm, a->spike_sigma - b->spike_sigma};
     for (size_t i = 0; i < BASE_COUNT(x); i++)
         if (x[i] < 0 || x[i] > 0)
             return false;
-    return a->warmup_steps == b->warmup_steps && a->schedule == b->schedule && a->seed == b->seed;
+    return a->warmup_steps == b->warmup_steps && a->decay_steps == b->decay_steps &&
+           a->schedule == b->schedule && a->seed == b->seed && a->spike == b->spike &&
+           a->max_skipped == b->max_skipped && a->divergence == b->divergence;
 }
 
 /* The text of a default is the default: giving it changes nothing. */
@@ -82,7 +110,7 @@ static void the_defaults_in_the_text_are_those_that_hold(void **state)
         char text[128];
         if (strchr(f->fallback, '/'))
             continue;
-        snprintf(text, sizeof text, strchr(f->form, ',') ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}",
+        snprintf(text, sizeof text, strstr(f->form, " or ") ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}",
             f->name, f->fallback);
         assert_int_equal(read_text(&one, text, &e), RC_OK);
         assert_true(is_same(&one, &all));
@@ -106,8 +134,12 @@ static void refuses_what_it_does_not_know_and_names_the_nearest(void **state)
         {"{\"lr\": \"fast\"}", "from 0 to 10"},
         {"{\"beta2\": 1}", "beta2"},
         {"{\"eps\": 0}", "eps"},
-        {"{\"schedule\": \"step\"}", "cosine, linear or constant"},
+        {"{\"schedule\": \"step\"}", "cosine, linear, wsd or constant"},
         {"{\"seed\": 1.5}", "whole number"},
+        {"{\"max_skipped\": 0}", "1 or more"},
+        {"{\"spike\": \"stop\"}", "warn or skip"},
+        {"{\"divergence\": 1}", "stop or rollback"},
+        {"{\"spike_threshold\": 6}", "did you mean 'spike_sigma'?"},
         {"{\"lr\": 1e-5, \"min_lr\": 1e-4}", "more than lr"},
     };
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
@@ -123,6 +155,7 @@ int test_training(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_learning_rate_follows_its_schedule),
+        cmocka_unit_test(warm_up_stable_decay_falls_at_the_end),
         cmocka_unit_test(every_field_is_read_under_the_name_it_is_described_by),
         cmocka_unit_test(the_defaults_in_the_text_are_those_that_hold),
         cmocka_unit_test(refuses_what_it_does_not_know_and_names_the_nearest),
