@@ -72,6 +72,10 @@ static void show_event(void *ctx, const struct json *event)
         out_note(w->out, "checkpoint of step %lld (survives host loss: %s)",
             (long long)json_int(event, "step", 0),
             json_bool(event, "survives_host_loss", false) ? "yes" : "no");
+    else if (strcmp(name, "rollback") == 0)
+        out_note(w->out,
+            "diverged at step %lld; back to the checkpoint of step %lld, with new data",
+            (long long)json_int(event, "from_step", 0), (long long)json_int(event, "step", 0));
     else if (strcmp(name, "failure") == 0)
         out_note(w->out, "%s%s",
             json_bool(event, "is_consequence", false) ? "as a consequence: " : "", safe);

@@ -384,6 +384,17 @@ static void took_checkpoint(struct coord *c, const struct json *event)
     json_free(v);
 }
 
+static void took_rollback(struct coord *c, const struct json *event)
+{
+    struct json *v = json_obj();
+    c->step = json_int(event, "step", c->step);
+    json_add_str(v, "event", "rollback");
+    json_add_int(v, "step", c->step);
+    json_add_int(v, "from_step", json_int(event, "from_step", -1));
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
 /* Every rank tells its memory once; rank 0's is shown, that of each is in its log. */
 static void took_memory(struct coord *c, const struct json *event)
 {
@@ -428,6 +439,8 @@ void coord_event(struct coord *c, size_t host, const struct json *event, double 
         took_step(c, event);
     else if (strcmp(name, "checkpoint") == 0)
         took_checkpoint(c, event);
+    else if (strcmp(name, "rollback") == 0 && number == 0)
+        took_rollback(c, event);
     else if (strcmp(name, "memory") == 0 && number == 0)
         took_memory(c, event);
     else if (strcmp(name, "failed") == 0)

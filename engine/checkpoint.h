@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/guard.h"
 
 struct executor;
 
@@ -31,6 +32,7 @@ struct checkpoint_info {
     int64_t step;
     int64_t samples; /* consumed, all ranks: the global position in the data order */
     uint64_t seed;
+    struct guard guard;
 };
 
 enum rc checkpoint_save(struct executor *x, const struct checkpoint_options *o,

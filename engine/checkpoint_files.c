@@ -122,6 +122,7 @@ struct json *checkpoint_manifest(
     json_add_int(root, "step", info->step);
     json_add_int(root, "samples", info->samples);
     json_add_int(root, "seed", (int64_t)info->seed);
+    json_add(root, "guard", guard_to_json(&info->guard));
     json_add(root, "model", model_to_json(&s->model));
     json_add(root, "strategy", strategy_to_json(&s->strategy));
     for (int r = 0; r < (int)s->shards; r++) {

@@ -148,6 +148,8 @@ static enum rc parse_manifest(
     if (!rc)
         rc = json_need_int(l->manifest, "seed", INT64_MIN + 1, INT64_MAX, &seed, e);
     if (!rc)
+        rc = guard_from_json(&info->guard, json_get(l->manifest, "guard"), e);
+    if (!rc)
         rc = json_need_arr(l->manifest, "files", &files, e);
     if (!rc)
         rc = json_need_obj(l->manifest, "tensors", &tensors, e);

@@ -24,6 +24,7 @@ struct op_context {
     struct comm *comm;
     /* optimizer step */
     double lr, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: no clipping */
+    double max_loss, max_grad_norm;                        /* above them there is no update */
     int64_t step;                                          /* of this update, from 1 */
     bool is_warm_up;                                       /* run everything, update nothing */
 };

@@ -229,6 +229,8 @@ static void set_context(struct executor *x, const struct step_params *p)
     c->eps = p->eps;
     c->weight_decay = p->weight_decay;
     c->clip_norm = p->clip_norm;
+    c->max_loss = p->max_loss > 0 ? p->max_loss : INFINITY;
+    c->max_grad_norm = p->max_grad_norm > 0 ? p->max_grad_norm : INFINITY;
 }
 
 static enum rc run_micro_steps(struct executor *x, const struct section *sec, fill_fn *fill,
@@ -270,7 +272,8 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     out->grad_norm = sqrt(scalars[SCALAR_SQUARES]);
     out->is_stop = scalars[SCALAR_STOP] > 0;
     out->is_save = scalars[SCALAR_SAVE] > 0;
-    out->is_skipped = !isfinite(out->grad_norm);
+    out->is_skipped = !isfinite(out->grad_norm) || out->grad_norm > x->context.max_grad_norm ||
+                      out->loss > x->context.max_loss;
     return RC_OK;
 }
 

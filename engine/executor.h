@@ -37,9 +37,10 @@ void executor_write_trace(
 struct step_params {
     int64_t step; /* of this update, from 1 */
     double lr, beta1, beta2, eps, weight_decay;
-    double clip_norm;            /* 0: no clipping */
-    double local_targets;        /* target tokens of this rank in all micro steps of the step */
-    bool wants_stop, wants_save; /* this rank was told so; the results say whether any was */
+    double clip_norm;               /* 0: no clipping */
+    double max_loss, max_grad_norm; /* above them there is no update; 0: no limit */
+    double local_targets;           /* target tokens of this rank in all micro steps of the step */
+    bool wants_stop, wants_save;    /* this rank was told so; the results say whether any was */
 };
 
 /* Fill the tokens (and targets; < 0: ignored) of one micro step; T elements each. */
@@ -49,7 +50,7 @@ struct step_result {
     double loss;           /* mean over all target tokens of all ranks, nats */
     double targets;        /* all ranks */
     double grad_norm;      /* before clipping */
-    bool is_skipped;       /* the norm was not finite: no update was made */
+    bool is_skipped;       /* the norm was not finite, or above a limit: no update was made */
     bool is_stop, is_save; /* some rank wants it; the same on all ranks */
     double step_s;
     double busy_s[LANE_COUNT];

@@ -350,6 +350,14 @@ static int64_t decay_run(const struct unit_layout *u, int64_t from, int64_t end,
     return stop;
 }
 
+/* The same on every rank: loss and norm are sums over all of them by now. */
+static bool is_accepted(const struct op_context *x, const double *scalars)
+{
+    double norm = sqrt(scalars[SCALAR_SQUARES]);
+    double loss = scalars[SCALAR_LOSS_SUM] / scalars[SCALAR_TARGETS];
+    return isfinite(norm) && norm <= x->max_grad_norm && !(loss > x->max_loss);
+}
+
 static enum rc adamw(const struct run *r)
 {
     const struct op_context *x = r->x;
@@ -365,7 +373,7 @@ static enum rc adamw(const struct run *r)
         .eps = x->eps,
         .clip = clip_factor(x, norm),
         .step = x->step,
-        .skip = x->is_warm_up || !isfinite(norm)};
+        .skip = x->is_warm_up || !is_accepted(x, s)};
     bool has_copy = r->op->n_args == 6;
     bool is_bf16 = r->type == K_BF16;
     for (int64_t at = first; at < end;) {

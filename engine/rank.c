@@ -1,5 +1,6 @@
 #include "engine/rank.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,9 +25,6 @@
 #include "run/record.h"
 #include "run/spec.h"
 
-/* Steps in a row whose gradient is not finite before the run ends. */
-enum { MAX_SKIPPED = 3 };
-
 struct rank_run {
     struct rank_setup setup; /* spec, schedule, comm, executor, data */
     struct control *control;
@@ -36,7 +34,8 @@ struct rank_run {
     int *host_of;
     int64_t step;    /* finished */
     int64_t samples; /* consumed by all ranks in the finished steps */
-    int skipped;     /* in a row */
+    struct guard guard;
+    int64_t rolled_back_to; /* step of the last roll-back; -1: there was none */
     bool wants_stop, wants_save;
     double saved_s;       /* when the last checkpoint was complete */
     int64_t memory_bytes; /* slabs and external, measured after the warm-up; -1 unknown */
@@ -57,7 +56,7 @@ static struct json *event(const char *name)
     return v;
 }
 
-static void send_step(struct rank_run *r, const struct step_result *out, double lr)
+static void send_step(struct rank_run *r, const struct step_result *out, double lr, bool is_spike)
 {
     struct record_metrics m;
     record_metrics_init(&m);
@@ -75,6 +74,7 @@ static void send_step(struct rank_run *r, const struct step_result *out, double 
     m.mfu = rank_setup_mfu(&r->setup, m.tokens_per_second);
     m.memory_bytes = r->memory_bytes;
     m.is_skipped = out->is_skipped;
+    m.is_spike = is_spike;
     control_send_line(r->control, r->line, record_metrics_line(r->line, &m, true));
 }
 
@@ -143,7 +143,7 @@ static bool survives_host_loss(const struct rank_run *r)
 
 static enum rc save(struct rank_run *r, struct err *e)
 {
-    struct checkpoint_info info = {r->step, r->samples, r->training.seed};
+    struct checkpoint_info info = {r->step, r->samples, r->training.seed, r->guard};
     enum rc rc = checkpoint_save(r->setup.x, &r->checkpoint, &info, e);
     if (rc)
         return rc;
@@ -178,6 +178,7 @@ static enum rc restore(struct rank_run *r, struct err *e)
     r->step = info.step;
     r->samples = info.samples;
     r->training.seed = info.seed;
+    r->guard = info.guard;
     if (is_first(r)) {
         struct json *v = event("resumed");
         json_add_int(v, "step", r->step);
@@ -214,15 +215,46 @@ static void take_commands(struct rank_run *r)
         r->wants_save = true;
 }
 
+/* Back to the newest checkpoint; the data go on from here, so that those of the divergence are left
+ * out. A second divergence without a newer checkpoint ends the run. */
+static enum rc roll_back(struct rank_run *r, struct err *e)
+{
+    struct checkpoint_info info = {.step = -1};
+    int64_t from = r->step;
+    enum rc rc = checkpoint_load(r->setup.x, &r->checkpoint, -1, &info, e);
+    if (rc)
+        return rc;
+    if (info.step < 0 || info.step <= r->rolled_back_to)
+        return err_set(e, RC_FAILED,
+            "the run diverged at step %" PRId64
+            " and there is no %scheckpoint to go back to; try a "
+            "lower learning rate",
+            from, info.step < 0 ? "" : "newer ");
+    r->step = r->rolled_back_to = info.step;
+    r->guard = info.guard;
+    guard_forgive(&r->guard);
+    if (is_first(r)) {
+        struct json *v = event("rollback");
+        json_add_int(v, "step", r->step);
+        json_add_int(v, "from_step", from);
+        control_send(r->control, v);
+    }
+    return RC_OK;
+}
+
 static enum rc check_numbers(struct rank_run *r, const struct step_result *out, struct err *e)
 {
-    r->skipped = out->is_skipped ? r->skipped + 1 : 0;
-    if (r->skipped < MAX_SKIPPED)
+    const struct training *t = &r->training;
+    guard_note(&r->guard, out->loss, out->grad_norm, out->is_skipped);
+    if (!guard_has_diverged(&r->guard, t->max_skipped))
         return RC_OK;
+    if (t->divergence == DIVERGENCE_ROLL_BACK)
+        return roll_back(r, e);
     return err_set(e, RC_FAILED,
-        "the gradient was not finite in %d steps in a row, up to step %lld; the last checkpoint is "
-        "untouched, try a lower learning rate",
-        MAX_SKIPPED, (long long)r->step);
+        "too many steps without an update, the last %" PRId64 " in a row, up to step %" PRId64
+        ": gradients not finite, or spikes; the last checkpoint is untouched, try a lower learning "
+        "rate",
+        r->guard.skipped_in_row, r->step);
 }
 
 static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
@@ -231,6 +263,7 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
     const struct strategy *s = &r->setup.schedule->strategy;
     const struct run_checkpoint *c = &r->setup.spec.checkpoint;
     int64_t step = r->step + 1;
+    struct guard_limits limits = guard_limits(&r->guard, t->spike_sigma);
     take_commands(r);
     struct step_params p = {.step = step,
         .lr = training_lr(t, step, r->setup.spec.steps),
@@ -239,6 +272,8 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
         .eps = t->eps,
         .weight_decay = t->weight_decay,
         .clip_norm = t->clip_norm,
+        .max_loss = t->spike == SPIKE_SKIP ? limits.loss : 0,
+        .max_grad_norm = t->spike == SPIKE_SKIP ? limits.grad_norm : 0,
         .wants_stop = r->wants_stop,
         .wants_save = r->wants_save,
         .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
@@ -249,13 +284,18 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
     r->step = step;
     r->samples += s->ranks * s->grad_accum * s->micro_batch;
     *is_stop = out.is_stop;
+    bool is_spike =
+        isfinite(out.grad_norm) && (out.loss > limits.loss || out.grad_norm > limits.grad_norm);
     if (is_first(r))
-        send_step(r, &out, p.lr);
+        send_step(r, &out, p.lr, is_spike);
     rc = check_numbers(r, &out, e);
     bool is_last = step == r->setup.spec.steps;
     bool is_due =
         out.is_save || out.is_stop || is_last || (c->every_steps > 0 && step % c->every_steps == 0);
-    if (!rc && is_due && r->skipped == 0)
+    /* a step without an update is not worth a checkpoint, but one at the end has what came before
+     */
+    bool is_end = is_last || out.is_stop, has_rolled_back = r->step != step;
+    if (!rc && is_due && !has_rolled_back && (!out.is_skipped || is_end))
         rc = save(r, e);
     return rc;
 }
@@ -331,7 +371,8 @@ int rank_main(int argc, char **argv)
         return rc_exit_code(rc);
     }
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error like a full disk, not the end */
-    struct rank_run r = {.control = control_new(MSG_CONTROL_FD), .memory_bytes = -1};
+    struct rank_run r = {
+        .control = control_new(MSG_CONTROL_FD), .memory_bytes = -1, .rolled_back_to = -1};
     r.setup.rank = a.rank;
     rc = run(&r, &a, &e);
     if (rc) {

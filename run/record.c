@@ -70,6 +70,7 @@ size_t record_metrics_line(
     json_line_num(&l, "mfu", m->mfu);
     put_known_int(&l, "memory_bytes", m->memory_bytes);
     json_line_bool(&l, "is_skipped", m->is_skipped);
+    json_line_bool(&l, "is_spike", m->is_spike);
     return json_line_end(&l);
 }
 
@@ -88,6 +89,7 @@ enum rc record_metrics_from_json(struct record_metrics *out, const struct json *
     if (rc)
         return rc;
     out->is_skipped = json_bool(v, "is_skipped", false);
+    out->is_spike = json_bool(v, "is_spike", false);
     out->wall_s = json_num(v, "wall_s", NAN);
     out->loss = json_num(v, "loss", NAN);
     out->lr = json_num(v, "lr", NAN);

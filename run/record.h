@@ -15,7 +15,7 @@ struct json;
 /* One line of metrics.jsonl:
  * {"step","wall_s","loss","lr","grad_norm","step_seconds","busy_seconds":{LANE:s},
  *  "exposed_seconds":{LANE:s},"tokens","tokens_per_second","mfu","memory_bytes",
- *  "is_skipped"} */
+ *  "is_skipped","is_spike"} */
 struct record_metrics {
     int64_t step;     /* 1 for the first optimizer step */
     double wall_s;    /* seconds since 1970 when the step ended */
@@ -28,7 +28,8 @@ struct record_metrics {
     int64_t tokens;               /* trained so far, all ranks */
     double tokens_per_second;     /* all ranks */
     double mfu;                   /* 0..1, see the plan's flops_definition */
-    bool is_skipped;              /* the gradient was not finite: no update was made */
+    bool is_skipped;              /* no update: the gradient was not finite, or a spike */
+    bool is_spike;                /* loss or norm were finite and far above those before */
     int64_t memory_bytes;         /* of rank 0: slabs and what lies outside them (external) */
 };
 

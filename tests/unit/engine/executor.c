@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "engine/comm.h"
 #include "engine/init.h"
 #include "engine/memory_use.h"
@@ -123,6 +124,51 @@ static void with_accumulation_ddp_equals_zero1_and_zero2_equals_zero3(void **sta
         assert_same_bits(&b, outcome_of(MODELS[m], base(STRATEGY_ZERO3, 2, 3), 1), "zero3");
         assert_close(&a, b, 1e-5, "the two classes");
         free(a.state);
+    }
+}
+
+/* Three steps, of which the second is above a limit: masters after it are those before it. */
+static void skip_the_second(struct rank *r)
+{
+    const struct strategy *s = &r->schedule->strategy;
+    struct state_view v = executor_state(r->x, 1, STATE_MASTER);
+    size_t bytes = (size_t)v.count * sizeof(float);
+    float *before = malloc(bytes);
+    struct err e = ERR_INIT;
+    ranks_check(init_state(r->x, 42, &e), &e);
+    struct batch b = {r, 1};
+    struct step_params p = {.step = 1,
+        .lr = 1e-3,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
+    struct step_result out;
+    const struct {
+        double max_loss, max_grad_norm;
+        bool is_skipped;
+    } limits[] = {{0, 0, false}, {1e-3, 0, true}, {0, 1e-3, true}, {1e9, 1e9, false}};
+    for (size_t i = 0; i < BASE_COUNT(limits); i++) {
+        memcpy(before, v.data, bytes);
+        p.max_loss = limits[i].max_loss;
+        p.max_grad_norm = limits[i].max_grad_norm;
+        ranks_check(executor_step(r->x, &p, batch_fill, &b, &out, &e), &e);
+        bool is_same = memcmp(before, v.data, bytes) == 0;
+        if (out.is_skipped != limits[i].is_skipped || is_same != limits[i].is_skipped)
+            ranks_check(
+                err_set(&e, RC_FAILED, "step %zu: skipped %d, same %d", i, out.is_skipped, is_same),
+                &e);
+    }
+    free(before);
+}
+
+static void a_step_above_a_limit_updates_nothing_on_any_rank(void **state)
+{
+    (void)state;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
+        struct rank_options ro = {
+            .model = "tiny-llama", .strategy = base((enum strategy_kind)k, 2, 2), .threads = 1};
+        ranks_run(&ro, skip_the_second, NULL);
     }
 }
 
@@ -527,6 +573,7 @@ int test_executor(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_strategies_give_the_same_bits_without_accumulation),
         cmocka_unit_test(with_accumulation_ddp_equals_zero1_and_zero2_equals_zero3),
+        cmocka_unit_test(a_step_above_a_limit_updates_nothing_on_any_rank),
         cmocka_unit_test(placement_and_timing_never_change_the_bits),
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),

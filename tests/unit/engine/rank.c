@@ -69,11 +69,17 @@ static void write_file(const char *dir, const char *name, const void *bytes, siz
     free(path);
 }
 
-static void make_run_dir(const char *dir)
+/* Tokens are bytes of a fixed sequence, or zeros. */
+static void make_run_dir(const char *dir, const char *training, int64_t every_steps)
 {
-    static const unsigned char zeros[8192];
+    static unsigned char bytes[8192];
     struct run_spec s;
+    struct err e = ERR_INIT;
     run_spec_init(&s);
+    assert_int_equal(json_parse(&s.training, training, strlen(training), &e), RC_OK);
+    s.checkpoint.every_steps = every_steps;
+    for (size_t i = 0; i < sizeof(bytes); i += 2) /* uint16, below 256 */
+        bytes[i] = every_steps ? (unsigned char)(i * i * 2654435761u >> 16) : 0;
     snprintf(s.id, sizeof(s.id), "20261130-083000-abcd");
     memset(s.token, 'a', sizeof(s.token) - 1);
     run_spec_add_host(&s, "here", "127.0.0.1", 0, 1);
@@ -83,7 +89,7 @@ static void make_run_dir(const char *dir)
     s.plan = make_plan();
     struct json *v = run_spec_to_json(&s);
     char *text = json_print(v, false);
-    write_file(dir, "tokens", zeros, sizeof(zeros));
+    write_file(dir, "tokens", bytes, sizeof(bytes));
     write_file(dir, RUN_FILE_SPEC, text, strlen(text));
     free(text);
     json_free(v);
@@ -95,8 +101,12 @@ struct agent {
     int fd;
     char buf[1 << 16];
     size_t len;
+    bool counts;   /* allocations, and ends the run afterwards */
     int64_t steps; /* highest seen */
     int allocations;
+    int spikes, rollbacks;
+    int64_t rolled_back_to;
+    char failure[512];
     bool is_stopped; /* the rank said so, after it was told to stop */
 };
 
@@ -117,13 +127,20 @@ static void take_line(struct agent *a, const char *line)
         say(a, answer);
     } else if (strstr(line, "\"event\":\"step\"") && step) {
         a->steps = strtoll(step + 7, NULL, 10);
-        if (a->steps == FIRST_COUNTED)
+        a->spikes += strstr(line, "\"is_spike\":true") != NULL;
+        if (a->counts && a->steps == FIRST_COUNTED)
             count_start();
-        if (a->steps == LAST_COUNTED) {
+        if (a->counts && a->steps == LAST_COUNTED) {
             a->allocations = count_stop();
             say(a, "{\"cmd\":\"stop\"}\n");
         }
     }
+    if (strstr(line, "\"event\":\"rollback\"") && step) {
+        a->rollbacks++;
+        a->rolled_back_to = strtoll(step + 7, NULL, 10);
+    }
+    if (strstr(line, "\"event\":\"failed\""))
+        snprintf(a->failure, sizeof(a->failure), "%.500s", line);
     a->is_stopped |= strstr(line, "\"event\":\"stopped\"") != NULL;
 }
 
@@ -146,16 +163,15 @@ static void *agent_main(void *arg)
     return NULL;
 }
 
-static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **state)
+/* A rank with this training object, in this process; its exit status. */
+static int run_rank(struct agent *a, const char *training, int64_t every_steps)
 {
-    (void)state;
-    static struct agent a;
     char dir[] = "/tmp/berth-rank-XXXXXX";
     assert_non_null(mkdtemp(dir));
-    make_run_dir(dir);
+    make_run_dir(dir, training, every_steps);
     int pair[2], kept = fcntl(MSG_CONTROL_FD, F_DUPFD_CLOEXEC, 10);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    a.fd = fcntl(pair[0], F_DUPFD_CLOEXEC, 10);
+    a->fd = fcntl(pair[0], F_DUPFD_CLOEXEC, 10);
     int other = fcntl(pair[1], F_DUPFD_CLOEXEC, 10);
     close(pair[0]);
     close(pair[1]);
@@ -163,7 +179,7 @@ static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **st
     close(other);
 
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, agent_main, &a), 0);
+    assert_int_equal(pthread_create(&thread, NULL, agent_main, a), 0);
     char words[][8] = {"rank", "--dir", "--rank", "0"};
     char *argv[] = {words[0], words[1], dir, words[2], words[3], NULL};
     int status = rank_main(5, argv);
@@ -173,19 +189,52 @@ static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **st
         dup2(kept, MSG_CONTROL_FD);
         close(kept);
     }
-    close(a.fd);
-    assert_int_equal(status, 0);
+    close(a->fd);
+    struct err e = ERR_INIT;
+    assert_int_equal(dir_remove(dir, &e), RC_OK);
+    return status;
+}
+
+static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **state)
+{
+    (void)state;
+    static struct agent a = {.counts = true};
+    assert_int_equal(run_rank(&a, "{}", 0), 0);
     assert_true(a.steps >= LAST_COUNTED);
     assert_true(a.is_stopped);
     assert_int_equal(a.allocations, 0);
-    struct err e = ERR_INIT;
-    assert_int_equal(dir_remove(dir, &e), RC_OK);
+}
+
+/* With such a limit about every second step is a spike, so that soon three in a row are. The
+ * checkpoint of step 20 is there by then. */
+#define NERVOUS "\"lr\": 1e-3, \"spike_sigma\": 1e-9, \"spike\": \"skip\""
+
+static void a_run_that_diverges_goes_back_once_and_ends_when_it_does_not_help(void **state)
+{
+    (void)state;
+    static struct agent a;
+    assert_int_equal(run_rank(&a, "{" NERVOUS ", \"divergence\": \"rollback\"}", 20), 1);
+    assert_true(a.spikes >= 3);
+    assert_true(a.rollbacks >= 1);
+    assert_true(a.rolled_back_to >= 20 && a.rolled_back_to % 20 == 0);
+    assert_non_null(strstr(a.failure, "no newer checkpoint"));
+}
+
+static void a_run_that_diverges_ends_and_keeps_its_checkpoint(void **state)
+{
+    (void)state;
+    static struct agent a;
+    assert_int_equal(run_rank(&a, "{" NERVOUS "}", 20), 1);
+    assert_int_equal(a.rollbacks, 0);
+    assert_non_null(strstr(a.failure, "without an update"));
 }
 
 int test_rank(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_the_first_steps_the_loop_of_a_rank_allocates_nothing),
+        cmocka_unit_test(a_run_that_diverges_goes_back_once_and_ends_when_it_does_not_help),
+        cmocka_unit_test(a_run_that_diverges_ends_and_keeps_its_checkpoint),
     };
     return cmocka_run_group_tests_name("rank", tests, NULL, NULL);
 }
