@@ -233,11 +233,11 @@ static void set_context(struct executor *x, const struct step_params *p)
     c->max_grad_norm = p->max_grad_norm > 0 ? p->max_grad_norm : INFINITY;
 }
 
-static enum rc run_micro_steps(struct executor *x, const struct section *sec, fill_fn *fill,
-    void *arg, struct step_result *out, struct err *e)
+static enum rc run_micro_steps(struct executor *x, const struct section *sec, int64_t times,
+    fill_fn *fill, void *arg, struct step_result *out, struct err *e)
 {
     enum rc rc = RC_OK;
-    for (int64_t i = 0; i < sec->repeat && !rc; i++, x->micro++) {
+    for (int64_t i = 0; i < times && !rc; i++, x->micro++) {
         rc = fill(
             arg, x->micro, executor_buffer(x, x->s->tokens), executor_buffer(x, x->s->targets), e);
         if (!rc)
@@ -261,8 +261,9 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     enum rc rc = RC_OK;
     for (int i = 0; i < x->s->n_sections && !rc; i++) {
         const struct section *sec = &x->s->section[i];
-        rc = sec->kind == SECTION_BOUNDARY ? run_section(x, sec, out, e)
-                                           : run_micro_steps(x, sec, fill, arg, out, e);
+        rc = sec->kind == SECTION_BOUNDARY
+                 ? run_section(x, sec, out, e)
+                 : run_micro_steps(x, sec, sec->repeat, fill, arg, out, e);
     }
     if (rc)
         return rc;
@@ -275,6 +276,52 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     out->is_skipped = !isfinite(out->grad_norm) || out->grad_norm > x->context.max_grad_norm ||
                       out->loss > x->context.max_loss;
     return RC_OK;
+}
+
+/* --- evaluation --- */
+
+static const struct section *evaluation_section(const struct schedule *s)
+{
+    const struct section *last = &s->section[s->n_sections - 1];
+    return last->kind == SECTION_EVALUATION ? last : NULL;
+}
+
+/* Counts the targets of what another function fills. */
+struct counted_fill {
+    fill_fn *fill;
+    void *arg;
+    int64_t elems;
+    double targets;
+};
+
+static enum rc fill_counted(
+    void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    struct counted_fill *c = arg;
+    enum rc rc = c->fill(c->arg, micro, tokens, targets, e);
+    for (int64_t i = 0; i < c->elems && !rc; i++)
+        c->targets += targets[i] >= 0;
+    return rc;
+}
+
+enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill, void *arg,
+    struct evaluation *out, struct err *e)
+{
+    const struct strategy *s = &x->s->strategy;
+    struct counted_fill c = {fill, arg, s->seq * s->micro_batch, 0};
+    struct step_result lanes = {0};
+    double *scalars = executor_buffer(x, x->s->scalars), start = clock_now_s();
+    memset(scalars, 0, SCALAR_COUNT * sizeof(*scalars));
+    scalars[SCALAR_TARGETS] = 1; /* scales gradients, of which there are none */
+    x->micro = 0;
+    enum rc rc =
+        run_micro_steps(x, evaluation_section(x->s), micro_steps, fill_counted, &c, &lanes, e);
+    double sums[] = {scalars[SCALAR_LOSS_SUM], c.targets};
+    if (!rc)
+        rc = comm_sum(x->o.comm, CHANNEL_COMPUTE, GROUP_WORLD, sums, 2, e);
+    if (!rc)
+        *out = (struct evaluation){sums[0] / sums[1], sums[1], clock_now_s() - start};
+    return rc;
 }
 
 static enum rc fill_zero(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
@@ -290,8 +337,12 @@ enum rc executor_warm_up(struct executor *x, struct err *e)
 {
     struct step_params p = {.step = 1};
     struct step_result r;
+    struct evaluation ignored;
+    void *arg = (void *)(uintptr_t)x->s;
     x->context.is_warm_up = true;
-    enum rc rc = executor_step(x, &p, fill_zero, (void *)(uintptr_t)x->s, &r, e);
+    enum rc rc = executor_step(x, &p, fill_zero, arg, &r, e);
+    if (!rc && evaluation_section(x->s))
+        rc = executor_evaluate(x, 1, fill_zero, arg, &ignored, e);
     x->context.is_warm_up = false;
     return rc;
 }

@@ -65,6 +65,16 @@ void executor_close(struct executor *x);
 enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *fill, void *arg,
     struct step_result *out, struct err *e);
 
+/* Loss of held-out text, forward only; the schedule's strategy evaluates. */
+struct evaluation {
+    double loss;    /* mean over all target tokens of all ranks, nats */
+    double targets; /* all ranks */
+    double seconds;
+};
+/* micro_steps: the same on all ranks. */
+enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill, void *arg,
+    struct evaluation *out, struct err *e);
+
 /* Every operation of every section once on whatever the slab holds, without an update: connections,
  * pages and code are warm afterwards, state is unchanged. */
 enum rc executor_warm_up(struct executor *x, struct err *e);

@@ -20,7 +20,8 @@ static const char *const PART_NAMES[] = {
 
 static const char *const LANE_NAMES[] = {
     "compute", "gather", "reduce", "copy_down", "copy_up", "host_compute", "disk"};
-static const char *const SECTION_NAMES[] = {"first", "middle", "last", "only", "boundary"};
+static const char *const SECTION_NAMES[] = {
+    "first", "middle", "last", "only", "boundary", "evaluation"};
 
 const char *op_kind_name(enum op_kind k)
 {

@@ -1,7 +1,8 @@
 /* A training step as a list of operations on a few lanes, with the lifetime of every buffer known.
  *
  * The planner simulates the list, the engine executes it. The list is made of sections: the first,
- * middle and last micro step, and the boundary (norm, clip, optimizer, parameter gather). All lanes
+ * middle and last micro step, the boundary (norm, clip, optimizer, parameter gather), and, where
+ * the run evaluates, a forward pass of held-out text, which is no part of a step. All lanes
  * drain at the end of a section, so a section repeated n times costs n times its time, and folding
  * is exact. Inside a section the order of the list is one valid serial order; lanes run their own
  * operations in that order and wait for other lanes only where `waits` says so.
@@ -216,7 +217,14 @@ enum { SCHEDULE_WORKSPACE_BYTES = 32 << 20 };
 /* Slices in which host collectives receive; their scratch is group size * this at most. */
 enum { SCHEDULE_SLICE_BYTES = 64 << 10 };
 
-enum section_kind { SECTION_FIRST, SECTION_MIDDLE, SECTION_LAST, SECTION_ONLY, SECTION_BOUNDARY };
+enum section_kind {
+    SECTION_FIRST,
+    SECTION_MIDDLE,
+    SECTION_LAST,
+    SECTION_ONLY,
+    SECTION_BOUNDARY,
+    SECTION_EVALUATION /* repeat 0: between steps, as often as the run wants */
+};
 
 struct section {
     enum section_kind kind;
@@ -224,7 +232,7 @@ struct section {
     int64_t repeat; /* how often it runs in a step */
 };
 
-enum { SCHEDULE_MAX_SECTIONS = 4 };
+enum { SCHEDULE_MAX_SECTIONS = 5 };
 
 /* Persistent buffers by unit; -1 where a strategy has none. The engine finds state through these.
  */

@@ -493,6 +493,7 @@ static void piece(const struct builder *b, struct op *op, enum access access, in
     op_arg_part(op, access, buffer, c.first * row, c.rows * row);
 }
 
+/* dxn -1: the loss alone is wanted. */
 static void emit_loss_chunk(struct builder *b, struct chunk c, int32_t xn, int32_t dxn)
 {
     const struct model *m = &b->s->model;
@@ -515,6 +516,8 @@ static void emit_loss_chunk(struct builder *b, struct chunk c, int32_t xn, int32
             builder_buffer(b, "logit_copies", PART_LOGITS, -1,
                 c.rows * m->vocab * (b->profile->logit_bytes - b->act_bytes)));
     op->flops = 6.0 * (double)(c.rows * m->vocab);
+    if (dxn < 0)
+        return;
     if (trains_all(b)) {
         op = emit_matmul(b, unit, MATMUL_TN, m->vocab, m->width, c.rows);
         op->flags |= OP_OUT_FP32;
@@ -537,12 +540,15 @@ void emit_head(struct builder *b)
     int32_t xn = builder_act(b, "final_norm", unit, m->width);
     int32_t stats = builder_stats(b, "final_stats", unit);
     emit_norm(b, unit, T_FINAL_NORM_W, T_FINAL_NORM_B, b->x, xn, stats);
-    int32_t dxn = builder_act(b, "d_final_norm", unit, m->width);
+    bool is_training = b->kind != SECTION_EVALUATION;
+    int32_t dxn = is_training ? builder_act(b, "d_final_norm", unit, m->width) : -1;
     int64_t chunks = b->s->strategy.loss_chunks;
     int64_t rows = (b->tokens + chunks - 1) / chunks;
     for (int64_t first = 0; first < b->tokens; first += rows)
         emit_loss_chunk(b,
             (struct chunk){first, first + rows <= b->tokens ? rows : b->tokens - first}, xn, dxn);
+    if (!is_training)
+        return;
     b->dx = builder_act(b, "d_residual", unit, m->width);
     emit_norm_bwd(b, unit, T_FINAL_NORM_W, T_FINAL_NORM_B, dxn, b->x, stats, b->dx, true);
 }

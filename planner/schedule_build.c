@@ -11,10 +11,11 @@
 #include "planner/schedule_builder.h"
 #include "planner/split.h"
 
-/* One step of the way through the model: forward of a unit, backward of a unit, or both (head). */
+/* One step of the way through the model: forward of a unit, backward of a unit, or both (head,
+ * where the run trains). */
 struct visit {
     int unit;
-    bool is_backward; /* also true for the head */
+    bool is_backward; /* also true for the head of a training step */
 };
 
 /* --- containers --- */
@@ -323,8 +324,8 @@ static int make_visits(const struct builder *b, struct visit *v)
     int n = 0;
     for (int u = 0; u < head; u++)
         v[n++] = (struct visit){u, false};
-    v[n++] = (struct visit){head, true};
-    for (int u = head - 1; u >= 0; u--)
+    v[n++] = (struct visit){head, b->kind != SECTION_EVALUATION};
+    for (int u = head - 1; u >= 0 && b->kind != SECTION_EVALUATION; u--)
         v[n++] = (struct visit){u, true};
     return n;
 }
@@ -336,7 +337,7 @@ static void emit_visit(struct builder *b, const struct visit *v)
     if (v->is_backward)
         begin_unit_grad(b, v->unit);
     if (v->unit == head) {
-        if (b->s->model.is_tied)
+        if (b->s->model.is_tied && v->is_backward)
             begin_unit_grad(b, 0);
         emit_head(b);
     } else if (v->unit == 0) {
@@ -401,6 +402,8 @@ static void bring_parameters(struct builder *b, struct progress *p, int at)
  * needs comes up. */
 static void move_activations(struct builder *b, const struct progress *p, int at)
 {
+    if (b->kind == SECTION_EVALUATION)
+        return;
     const struct visit *before = at > 0 ? &p->visits[at - 1] : NULL;
     const struct visit *next = at + 1 < p->n ? &p->visits[at + 1] : NULL;
     if (before && !before->is_backward && offloads_block(b, before->unit))
@@ -428,7 +431,8 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
             reduce_unit(b, to_reduce);
         to_reduce = visits[i].is_backward ? visits[i].unit : -1;
     }
-    reduce_unit(b, to_reduce);
+    if (to_reduce >= 0)
+        reduce_unit(b, to_reduce);
     emit_parked_down(b);
     free(visits);
     end_section(b);
@@ -660,6 +664,7 @@ static void reserve_operations(struct builder *b)
 {
     enum { PER_UNIT = 64 }; /* in a micro step: more than any model has */
     int64_t sections = b->s->strategy.grad_accum < 3 ? b->s->strategy.grad_accum : 3;
+    sections += b->s->strategy.evaluates;
     BASE_GROW(b->s->ops, b->ops_cap, (int32_t)(b->s->n_units * sections * PER_UNIT));
 }
 
@@ -676,6 +681,8 @@ static void build_sections(struct builder *b)
         emit_micro(b, SECTION_LAST, 1);
     }
     emit_boundary(b);
+    if (b->s->strategy.evaluates)
+        emit_micro(b, SECTION_EVALUATION, 0);
 }
 
 enum rc schedule_build(

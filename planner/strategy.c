@@ -316,6 +316,8 @@ struct json *strategy_to_json(const struct strategy *s)
     json_add_int(v, "prefetch", s->prefetch);
     json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
     json_add_int(v, "loss_chunks", s->loss_chunks);
+    if (s->evaluates)
+        json_add_bool(v, "evaluates", true);
     if (s->doc_tokens > 0)
         json_add_int(v, "doc_tokens", s->doc_tokens);
     if (!profile_of(s->engine)->is_bundled)
@@ -371,6 +373,7 @@ enum rc strategy_from_json(struct strategy *out, const struct json *v, struct er
     if (rc)
         return err_in(e, "strategy");
     s.reshard_after_forward = json_bool(v, "reshard_after_forward", true);
+    s.evaluates = json_bool(v, "evaluates", false);
     s.prefetch = (int)prefetch;
     s.loss_chunks = (int)loss_chunks;
     *out = s;

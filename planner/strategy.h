@@ -83,6 +83,7 @@ struct strategy {
     int prefetch;         /* units gathered ahead, 1 or more */
     bool reshard_after_forward; /* zero3, hsdp: free a block's parameters after its forward */
     int loss_chunks;            /* the head works on the tokens in this many pieces */
+    bool evaluates;             /* the run also computes the loss of held-out text, forward only */
     /* for prediction only; the bundled engine runs none of it */
     enum engine engine;
     struct parallel parallel;

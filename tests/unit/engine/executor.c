@@ -172,6 +172,69 @@ static void a_step_above_a_limit_updates_nothing_on_any_rank(void **state)
     }
 }
 
+/* The loss of a batch, twice, then the same batch in a training step. */
+static void evaluate_and_train(struct rank *r)
+{
+    const struct strategy *s = &r->schedule->strategy;
+    struct evaluation once, again;
+    double loss;
+    struct err e = ERR_INIT;
+    struct batch b = {r, 1};
+    ranks_check(executor_warm_up(r->x, &e), &e);
+    ranks_check(init_state(r->x, 42, &e), &e);
+    ranks_check(executor_evaluate(r->x, s->grad_accum, batch_fill, &b, &once, &e), &e);
+    ranks_check(executor_evaluate(r->x, s->grad_accum, batch_fill, &b, &again, &e), &e);
+    ranks_train(r, 1, 1, &loss);
+    double targets = (double)strategy_tokens_per_step(s);
+    bool is_same = memcmp(&once.loss, &again.loss, sizeof(double)) == 0 &&
+                   (r->rank > 0 || memcmp(&once.loss, &loss, sizeof(double)) == 0);
+    if (!is_same || once.targets < targets || once.targets > targets)
+        ranks_check(err_set(&e, RC_FAILED, "evaluated %.17g, %.17g, trained %.17g, %g targets",
+                        once.loss, again.loss, loss, once.targets),
+            &e);
+}
+
+static void evaluation_gives_the_loss_that_training_would(void **state)
+{
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++) {
+            struct strategy s = base((enum strategy_kind)k, k == STRATEGY_HSDP ? 4 : 2, 2);
+            s.shard_degree = k == STRATEGY_DDP ? 1 : 2;
+            s.recompute = k % 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+            s.evaluates = true;
+            struct rank_options ro = {
+                .model = MODELS[m], .strategy = s, .threads = 1, .is_poisoning = POISON_WORKS};
+            ranks_run(&ro, evaluate_and_train, NULL);
+        }
+    }
+}
+
+/* Nothing of a step changes, and nothing else does in memory: a forward pass needs less. */
+static void evaluation_is_added_to_a_schedule_and_changes_nothing_of_it(void **state)
+{
+    (void)state;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
+        struct model m;
+        struct err e = ERR_INIT;
+        struct schedule *without, *with;
+        struct strategy s = base((enum strategy_kind)k, 4, 3);
+        assert_int_equal(model_find(&m, "nano-llama", &e), RC_OK);
+        assert_int_equal(schedule_make(&without, &m, &s, &e), RC_OK);
+        s.evaluates = true;
+        assert_int_equal(schedule_make(&with, &m, &s, &e), RC_OK);
+        assert_int_equal(with->n_sections, without->n_sections + 1);
+        assert_true(with->n_ops > without->n_ops);
+        for (int32_t i = 0; i < without->n_ops; i++)
+            assert_memory_equal(&with->ops[i], &without->ops[i], sizeof(struct op));
+        for (int32_t i = without->n_ops; i < with->n_ops; i++)
+            assert_true(with->ops[i].kind != OP_ADAMW && with->ops[i].lane != LANE_REDUCE);
+        assert_int_equal(with->slab_bytes[MEMORY_DEVICE], without->slab_bytes[MEMORY_DEVICE]);
+        schedule_free(without);
+        schedule_free(with);
+    }
+}
+
 static void placement_and_timing_never_change_the_bits(void **state)
 {
     (void)state;
@@ -574,6 +637,8 @@ int test_executor(void)
         cmocka_unit_test(all_strategies_give_the_same_bits_without_accumulation),
         cmocka_unit_test(with_accumulation_ddp_equals_zero1_and_zero2_equals_zero3),
         cmocka_unit_test(a_step_above_a_limit_updates_nothing_on_any_rank),
+        cmocka_unit_test(evaluation_gives_the_loss_that_training_would),
+        cmocka_unit_test(evaluation_is_added_to_a_schedule_and_changes_nothing_of_it),
         cmocka_unit_test(placement_and_timing_never_change_the_bits),
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
