@@ -99,6 +99,17 @@ static const struct option START[] = {
         .kind = OPTION_SECONDS,
         .help = "save at least this often; default as the plan says",
         .example = "--checkpoint-every 30m"},
+    {.name = "checkpoint",
+        .kind = OPTION_CHOICE,
+        .argument = "HOW",
+        .choices = "async|sync",
+        .help = "does training go on while a checkpoint is written?",
+        .detail =
+            "async takes memory for a copy of the states a rank answers for (12 bytes of each "
+            "of its parameters) from the start, which the plan counts; training waits for "
+            "that copy at most. sync takes none, and training waits for the disk. Default: "
+            "async where every host has the memory, and the states lie in memory.",
+        .example = "--checkpoint sync"},
     {.name = "keep",
         .kind = OPTION_COUNT,
         .help = "checkpoints that stay, the newest ones; default 2",
@@ -252,6 +263,7 @@ enum rc start_from_args(
         .store = args_text(args, "store"),
         .checkpoint_steps = args_int(args, "checkpoint-steps", -1),
         .checkpoint_s = args_num(args, "checkpoint-every", -1),
+        .checkpoint_mode = args_text(args, "checkpoint"),
         .keep = args_int(args, "keep", 0),
         .max_micro_usd = args_int(args, "max-usd", 0),
         .max_s = args_num(args, "max-hours", 0) * 3600,

@@ -61,6 +61,21 @@ static void show_metrics(void *ctx, const struct record_metrics *m, const char *
     str_release(&s);
 }
 
+static void show_checkpoint(struct out *out, const struct json *event)
+{
+    struct str s = STR_INIT;
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    double seconds = json_num(event, "seconds", NAN), stall = json_num(event, "stall_seconds", NAN);
+    str_addf(&s, "checkpoint of step %lld (survives host loss: %s)",
+        (long long)json_int(event, "step", 0),
+        json_bool(event, "survives_host_loss", false) ? "yes" : "no");
+    if (isfinite(seconds) && isfinite(stall))
+        str_addf(&s, ", written in %s, training waited %s", units_seconds(a, seconds),
+            units_seconds(b, stall));
+    out_note(out, "%s", str_text(&s));
+    str_release(&s);
+}
+
 static void show_event(void *ctx, const struct json *event)
 {
     struct showing *w = ctx;
@@ -69,9 +84,9 @@ static void show_event(void *ctx, const struct json *event)
         return; /* of an earlier attempt, copied only now */
     char *safe = text_safe(json_str(event, "message", ""));
     if (strcmp(name, "checkpoint") == 0)
-        out_note(w->out, "checkpoint of step %lld (survives host loss: %s)",
-            (long long)json_int(event, "step", 0),
-            json_bool(event, "survives_host_loss", false) ? "yes" : "no");
+        show_checkpoint(w->out, event);
+    else if (strcmp(name, "resumed") == 0 && *safe)
+        out_note(w->out, "%s", safe);
     else if (strcmp(name, "rollback") == 0)
         out_note(w->out,
             "diverged at step %lld; back to the checkpoint of step %lld, with new data",
@@ -254,6 +269,11 @@ static void print_memory(struct out *out, const struct run_info *r)
     pair(out, "  slabs", units_bytes(a, slab), rest >= 0 ? units_bytes(b, (double)rest) : "-");
     pair(out, "  external", external >= 0 ? units_bytes(a, (double)external) : "-",
         planned >= 0 ? units_bytes(b, (double)planned) : "-");
+    int64_t copy = json_int(memory, "checkpoint_bytes", -1);
+    int64_t planned_copy = json_int(memory, "planned_checkpoint_bytes", -1);
+    if (copy >= 0) /* beside the above */
+        pair(out, "for checkpoints", units_bytes(a, (double)copy),
+            planned_copy >= 0 ? units_bytes(b, (double)planned_copy) : "-");
 }
 
 static void print_measured(struct out *out, const struct run_info *r)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "run/message.h"
 #include "run/spec.h"
@@ -47,9 +48,9 @@ struct coord {
     bool has_failure;
     struct record_failure failure;
     int64_t step, checkpoint_step;
-    bool survives_host_loss;
-    struct json *metrics; /* last record */
-    struct json *memory;  /* what rank 0 told of it; NULL before */
+    struct json *checkpoint; /* the newest, as status says it; NULL before */
+    struct json *metrics;    /* last record */
+    struct json *memory;     /* what rank 0 told of it; NULL before */
 };
 
 struct coord *coord_new(const struct run_spec *spec, const struct coord_ops *ops, void *ctx,
@@ -75,6 +76,7 @@ void coord_free(struct coord *c)
 {
     if (!c)
         return;
+    json_free(c->checkpoint);
     json_free(c->metrics);
     json_free(c->memory);
     free(c->nodes);
@@ -375,11 +377,32 @@ static void took_checkpoint(struct coord *c, const struct json *event)
     if (step < c->checkpoint_step)
         return;
     c->checkpoint_step = step;
-    c->survives_host_loss = json_bool(event, "survives_host_loss", false);
-    struct json *v = json_obj();
+    json_free(c->checkpoint);
+    c->checkpoint = json_obj();
+    json_add_int(c->checkpoint, "step", step);
+    json_add_bool(
+        c->checkpoint, "survives_host_loss", json_bool(event, "survives_host_loss", false));
+    static const char *const keys[] = {"bytes", "seconds", "stall_seconds", "merged_requests"};
+    for (size_t i = 0; i < BASE_COUNT(keys); i++)
+        if (json_num(event, keys[i], -1) >= 0)
+            json_add(c->checkpoint, keys[i], json_clone(json_get(event, keys[i])));
+    struct json *v = json_clone(c->checkpoint);
     json_add_str(v, "event", "checkpoint");
-    json_add_int(v, "step", step);
-    json_add_bool(v, "survives_host_loss", c->survives_host_loss);
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
+/* Where an attempt begins, and what was wrong with a newer checkpoint, if anything. */
+static void took_resumed(struct coord *c, const struct json *event)
+{
+    struct json *v = json_obj();
+    json_add_str(v, "event", "resumed");
+    json_add_int(v, "step", json_int(event, "step", 0));
+    const char *message = json_str(event, "message", NULL);
+    char *safe = message ? text_safe(message) : NULL;
+    if (safe)
+        json_add_str(v, "message", safe);
+    free(safe);
     c->ops->log(c->ctx, v);
     json_free(v);
 }
@@ -398,8 +421,8 @@ static void took_rollback(struct coord *c, const struct json *event)
 /* Every rank tells its memory once; rank 0's is shown, that of each is in its log. */
 static void took_memory(struct coord *c, const struct json *event)
 {
-    static const char *const keys[] = {
-        "slab_bytes", "host_slab_bytes", "external_bytes", "planned_external_bytes"};
+    static const char *const keys[] = {"slab_bytes", "host_slab_bytes", "external_bytes",
+        "planned_external_bytes", "checkpoint_bytes", "planned_checkpoint_bytes"};
     json_free(c->memory);
     c->memory = json_obj();
     for (size_t i = 0; i < BASE_COUNT(keys); i++) {
@@ -441,6 +464,8 @@ void coord_event(struct coord *c, size_t host, const struct json *event, double 
         took_checkpoint(c, event);
     else if (strcmp(name, "rollback") == 0 && number == 0)
         took_rollback(c, event);
+    else if (strcmp(name, "resumed") == 0 && number == 0)
+        took_resumed(c, event);
     else if (strcmp(name, "memory") == 0 && number == 0)
         took_memory(c, event);
     else if (strcmp(name, "failed") == 0)
@@ -643,13 +668,7 @@ struct json *coord_status(const struct coord *c, double now_s)
     if (c->step >= 0)
         json_add_int(o, "step", c->step);
     json_add_int(o, "steps", c->spec->steps);
-    struct json *checkpoint = NULL;
-    if (c->checkpoint_step >= 0) {
-        checkpoint = json_obj();
-        json_add_int(checkpoint, "step", c->checkpoint_step);
-        json_add_bool(checkpoint, "survives_host_loss", c->survives_host_loss);
-    }
-    json_add(o, "checkpoint", checkpoint);
+    json_add(o, "checkpoint", c->checkpoint ? json_clone(c->checkpoint) : NULL);
     add_time(o, "started_at", c->started_wall_s);
     if (c->ended_s)
         add_time(o, "ended_at", c->started_wall_s + end_s - c->started_s);

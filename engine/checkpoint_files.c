@@ -114,7 +114,7 @@ static void add_extents(const struct schedule *s, int shard_rank, struct json *t
     free(pieces);
 }
 
-struct json *checkpoint_manifest(
+static struct json *manifest_json(
     const struct schedule *s, const struct checkpoint_info *info, const struct file_entry *files)
 {
     struct json *root = json_obj(), *list = json_arr(), *tensors = json_obj();
@@ -138,6 +138,41 @@ struct json *checkpoint_manifest(
     json_add(root, "files", list);
     json_add(root, "tensors", tensors);
     return root;
+}
+
+/* The last member of the object is the hash of the text in front of it. */
+#define SEAL     ",\n  \"manifest_xxh128\": \""
+#define SEAL_END "\"\n}\n"
+
+char *checkpoint_manifest(
+    const struct schedule *s, const struct checkpoint_info *info, const struct file_entry *files)
+{
+    char hex[HASH128_HEX];
+    struct json *root = manifest_json(s, info, files);
+    char *text = json_print(root, true), *end = strrchr(text, '}');
+    while (end > text && end[-1] == '\n')
+        end--;
+    *end = '\0';
+    hash128_hex(hash128(text, strlen(text)), hex);
+    char *sealed = base_printf("%s" SEAL "%s" SEAL_END, text, hex);
+    free(text);
+    json_free(root);
+    return sealed;
+}
+
+bool checkpoint_manifest_is_sealed(const char *text, size_t n)
+{
+    enum { TAIL = sizeof(SEAL) - 1 + HASH128_HEX - 1 + sizeof(SEAL_END) - 1 };
+    char hex[HASH128_HEX];
+    if (n < TAIL || strlen(text) != n)
+        return false;
+    size_t body = n - TAIL;
+    char *want = base_alloc(TAIL + 1);
+    hash128_hex(hash128(text, body), hex);
+    snprintf(want, TAIL + 1, SEAL "%s" SEAL_END, hex);
+    bool is_same = strcmp(text + body, want) == 0;
+    free(want);
+    return is_same;
 }
 
 /* --- hosts --- */

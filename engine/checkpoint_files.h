@@ -1,7 +1,8 @@
-/* What checkpoint_save.c and checkpoint_load.c share: names, pieces of tensors, the manifest. */
+/* What the files of checkpoints share: names, pieces of tensors, the manifest, a save. */
 #ifndef ENGINE_CHECKPOINT_FILES_H
 #define ENGINE_CHECKPOINT_FILES_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +10,7 @@
 #include "engine/checkpoint.h"
 #include "engine/executor.h"
 
+struct image;
 struct json;
 
 enum { CKPT_NAME = 160, CKPT_MAX_FILES = 65536, CKPT_MANIFEST_MAX = 256 << 20 };
@@ -34,8 +36,29 @@ struct file_entry {
 /* One file per shard rank. */
 char *checkpoint_file_name(char buf[40], int shard_rank);
 char *checkpoint_step_dir(const char *dir, int64_t step, const char *suffix);
-struct json *checkpoint_manifest(
+/* The manifest as it stands in its file, sealed with a hash of itself. Caller frees. */
+char *checkpoint_manifest(
     const struct schedule *s, const struct checkpoint_info *info, const struct file_entry *files);
+/* Is the text a whole manifest of this kind, as it was written? text[n] must be 0. */
+bool checkpoint_manifest_is_sealed(const char *text, size_t n);
+
+/* --- a save --- */
+
+struct checkpoint_job {
+    struct executor *x;
+    const struct checkpoint_options *o;
+    struct checkpoint_info info;
+    struct image *image; /* NULL: the rank has nothing to write */
+    void *buffer;        /* for what arrives from a partner, TRANSFER_CHUNK bytes */
+    atomic_bool is_given_up;
+    int64_t bytes; /* out: of all files */
+};
+
+/* Write, copy to partners, agree, put in place, remove old ones. Collective. */
+enum rc checkpoint_write(struct checkpoint_job *j, struct err *e);
+/* See checkpoint_load; of the job x, o and buffer. */
+enum rc checkpoint_read(const struct checkpoint_job *j, int64_t step, struct checkpoint_info *info,
+    struct err *passed_over, struct err *e);
 
 /* --- hosts --- */
 

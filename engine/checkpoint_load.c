@@ -1,5 +1,6 @@
 /* Loading: agree on a step, see which files are sound where, bring the missing ones, read. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct load {
     struct executor *x;
     const struct checkpoint_options *o;
     struct comm *c;
+    void *buffer; /* for what arrives */
     int64_t step;
     char *dir; /* of the step, on this host */
     struct json *manifest;
@@ -30,35 +32,42 @@ struct load {
 
 /* --- which step --- */
 
-/* The manifest can be read and is one; a copy on another host may be better than a damaged one. */
+/* What a host has below a bound. */
+struct newest {
+    int64_t sound;    /* step of the newest folder with a sound manifest, -1 for none */
+    int64_t manifest; /* of the newest with any */
+};
+
+/* A copy on another host may be better than a damaged one. */
 static bool is_sound_manifest(const char *path)
 {
-    struct json *v = NULL;
+    struct str text = STR_INIT;
     struct err ignored;
-    bool is_good = json_read(&v, path, CKPT_MANIFEST_MAX, &ignored) == RC_OK &&
-                   strcmp(json_str(v, "schema", ""), "checkpoint/1") == 0;
-    json_free(v);
+    bool is_good = file_read(&text, path, CKPT_MANIFEST_MAX, &ignored) == RC_OK &&
+                   checkpoint_manifest_is_sealed(str_text(&text), text.len);
+    str_release(&text);
     return is_good;
 }
 
-/* Newest folder below bound with a sound manifest, -1 for none. */
-static int64_t newest_below(const char *dir, int64_t bound)
+static struct newest newest_below(const char *dir, int64_t bound)
 {
-    int64_t best = -1;
+    struct newest n = {-1, -1};
     DIR *d = opendir(dir);
     const struct dirent *entry;
     while (d && (entry = readdir(d))) {
         int64_t step = run_step_of(entry->d_name);
-        if (step < 0)
+        if (step < 0 || step >= bound || step <= n.sound)
             continue;
         char *manifest = base_printf("%s/%s/" RUN_FILE_MANIFEST, dir, entry->d_name);
-        if (step < bound && step > best && is_sound_manifest(manifest))
-            best = step;
+        if (step > n.manifest && file_exists(manifest))
+            n.manifest = step;
+        if (is_sound_manifest(manifest))
+            n.sound = step;
         free(manifest);
     }
     if (d)
         closedir(d);
-    return best;
+    return n;
 }
 
 static enum rc largest(struct comm *c, int64_t mine, int64_t *out, int *owner, struct err *e)
@@ -287,24 +296,54 @@ static enum rc host_needs(const struct load *l, int host, unsigned char *needed,
     return rc;
 }
 
+static enum rc send_file(struct load *l, struct transfer *t, const char *path, struct err *e)
+{
+    struct transfer_file from = {.fd = open(path, O_RDONLY | O_CLOEXEC), .path = path};
+    from.buffer = base_alloc(TRANSFER_CHUNK);
+    t->source = transfer_from_file;
+    t->source_arg = &from;
+    enum rc rc = transfer_files(l->c, t, e);
+    if (from.fd >= 0)
+        close(from.fd);
+    free(from.buffer);
+    return rc;
+}
+
 static enum rc bring_file(struct load *l, int f, int receiver, struct err *e)
 {
     int me = comm_rank(l->c), holder = holder_of(l, f);
     uint64_t bytes = (uint64_t)json_int(file_at(l, f), "bytes", 0);
-    struct transfer t = {.to = -1, .from = -1, .dir = l->dir};
+    struct transfer t = {.to = -1, .from = -1, .buffer = l->buffer};
+    char name[40];
+    char *path = path_join(l->dir, checkpoint_file_name(name, f));
+    enum rc rc = RC_OK;
     if (me == holder) {
         t.to = receiver;
         t.send = bytes;
-        checkpoint_file_name(t.send_name, f);
+        rc = send_file(l, &t, path, e);
     } else if (me == receiver) {
         t.from = holder;
         t.recv = bytes;
-        checkpoint_file_name(t.recv_name, f);
+        t.recv_path = path;
+        hash128_from_hex(&t.recv_hash, json_str(file_at(l, f), "xxh128", ""));
+        rc = transfer_files(l->c, &t, e);
     }
-    return transfer_files(l->c, &t, e);
+    free(path);
+    return rc;
 }
 
-static enum rc bring_missing(struct load *l, struct err *e)
+/* A host that now has what its ranks need, and the manifest, can serve the next load too. */
+static enum rc complete_folder(const struct load *l, const struct str *manifest, struct err *e)
+{
+    char *path = path_join(l->dir, RUN_FILE_MANIFEST);
+    enum rc rc = RC_OK;
+    if (checkpoint_is_host_first(l->x, l->o) && !is_sound_manifest(path))
+        rc = file_write(path, manifest->p, manifest->len, 0644, e);
+    free(path);
+    return rc;
+}
+
+static enum rc bring_missing(struct load *l, const struct str *manifest, struct err *e)
 {
     unsigned char *needed = base_alloc((size_t)l->n_files);
     enum rc rc = checkpoint_is_host_first(l->x, l->o) ? dir_make(l->dir, 0755, e) : RC_OK;
@@ -317,6 +356,8 @@ static enum rc bring_missing(struct load *l, struct err *e)
                 rc = bring_file(l, f, first, e);
     }
     free(needed);
+    if (!rc)
+        rc = complete_folder(l, manifest, e);
     return checkpoint_agree(l->x, "loading the checkpoint", rc, e);
 }
 
@@ -384,7 +425,7 @@ static enum rc load_step(struct load *l, int owner, struct checkpoint_info *info
             "checkpoint of step %" PRId64 ": file '%s' is missing or damaged on every host",
             l->step, json_str(file_at(l, missing), "name", "?"));
     if (!rc)
-        rc = bring_missing(l, e);
+        rc = bring_missing(l, &text, e);
     if (!rc)
         rc = read_state(l, e);
     if (!rc)
@@ -406,35 +447,55 @@ static enum rc try_step(struct load *l, int owner, struct checkpoint_info *info,
     return rc;
 }
 
-enum rc checkpoint_load(struct executor *x, const struct checkpoint_options *o, int64_t step,
-    struct checkpoint_info *info, struct err *e)
+/* The newest step below the bound that some host has a sound manifest of, and which. What the user
+ * hears of newer ones goes to passed_over. */
+static enum rc choose_step(
+    struct load *l, int64_t bound, int *owner, struct err *passed_over, struct err *e)
 {
-    struct load l = {.x = x, .o = o, .c = executor_comm(x)};
+    struct newest mine = {-1, -1};
+    int64_t seen;
+    int whose;
+    if (checkpoint_is_host_first(l->x, l->o))
+        mine = newest_below(l->o->dir, bound);
+    enum rc rc = largest(l->c, mine.sound, &l->step, owner, e);
+    if (!rc)
+        rc = largest(l->c, mine.manifest, &seen, &whose, e);
+    if (!rc && seen > l->step && !passed_over->code)
+        err_set(passed_over, RC_NOT_FOUND,
+            "checkpoint of step %" PRId64 ": its manifest is damaged on every host", seen);
+    return rc;
+}
+
+enum rc checkpoint_read(const struct checkpoint_job *j, int64_t step, struct checkpoint_info *info,
+    struct err *passed_over, struct err *e)
+{
+    struct load l = {.x = j->x, .o = j->o, .c = executor_comm(j->x), .buffer = j->buffer};
     int64_t bound = step >= 0 ? step + 1 : INT64_MAX;
-    struct err last = ERR_INIT;
+    *passed_over = (struct err)ERR_INIT;
+    info->step = -1;
     for (;;) {
-        int64_t mine = checkpoint_is_host_first(x, o) ? newest_below(o->dir, bound) : -1;
         int owner = 0;
-        enum rc rc = largest(l.c, mine, &l.step, &owner, e);
+        struct err why = ERR_INIT;
+        enum rc rc = choose_step(&l, bound, &owner, passed_over, e);
         if (rc)
             return rc;
         if (l.step < 0 || (step >= 0 && l.step != step))
             break;
-        rc = try_step(&l, owner, info, &last);
+        rc = try_step(&l, owner, info, &why);
         if (rc == RC_OK)
             return RC_OK;
         if (rc != RC_NOT_FOUND || step >= 0) {
-            *e = last;
+            *e = why;
             return rc;
         }
+        if (!passed_over->code)
+            *passed_over = why;
+        info->step = -1;
         bound = l.step;
     }
-    info->step = -1;
     if (step >= 0)
         return err_set(e, RC_NOT_FOUND, "no host has a sound checkpoint of step %" PRId64, step);
-    if (last.code) {
-        *e = last;
-        return last.code;
-    }
-    return RC_OK;
+    if (passed_over->code)
+        *e = *passed_over;
+    return passed_over->code;
 }

@@ -1,7 +1,6 @@
 /* Saving: write, copy to partners, agree, rename; nothing half-written stays. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,67 +8,61 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "engine/checkpoint_files.h"
+#include "engine/checkpoint_image.h"
 #include "engine/comm.h"
+#include "engine/durable_file.h"
 #include "engine/file_transfer.h"
-#include "engine/safetensors.h"
 #include "run/names.h"
 
 struct save {
+    struct checkpoint_job *j;
     struct executor *x;
     const struct checkpoint_options *o;
-    const struct checkpoint_info *info;
-    char *tmp, *final;
+    char *tmp, *final, *old;
     struct file_entry *files; /* by shard rank */
 };
 
 /* --- the own file --- */
 
-static void describe(const struct piece *p, size_t n, struct st_tensor *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        out[i] = (struct st_tensor){
-            .name = (char *)(uintptr_t)p[i].name, .dtype = "F32", .dims = 1, .shape = {p[i].count}};
-    }
-}
-
-static enum rc write_pieces(
-    struct save *s, struct st_writer *w, const struct piece *p, size_t n, struct err *e)
+static enum rc write_image(
+    struct checkpoint_job *j, struct durable_file *f, struct hash_stream *hash, struct err *e)
 {
     enum rc rc = RC_OK;
-    for (size_t i = 0; i < n && !rc; i++) {
-        struct state_view v = executor_state(s->x, p[i].unit, p[i].kind);
-        rc = st_write(
-            w, v.data + (p[i].unit_first - v.first), (size_t)p[i].count * sizeof(float), e);
+    for (uint64_t at = 0; at < f->bytes && !rc; at += DURABLE_PIECE_BYTES) {
+        uint64_t left = f->bytes - at;
+        size_t n = left < DURABLE_PIECE_BYTES ? left : DURABLE_PIECE_BYTES;
+        const void *bytes = image_at(j->image, at, n, e);
+        if (atomic_load(&j->is_given_up))
+            return err_set(e, RC_INTERRUPTED, "writing '%s' was given up", f->path);
+        hash_stream_add(hash, bytes, n);
+        rc = durable_write(f, bytes, n, e);
     }
     return rc;
 }
 
 static enum rc write_own_file(struct save *s, struct file_entry *out, struct err *e)
 {
-    int shard = comm_group_rank(executor_comm(s->x), GROUP_SHARD);
-    if (!executor_is_first_replica(s->x))
+    struct checkpoint_job *j = s->j;
+    if (!j->image)
         return RC_OK;
     char name[40];
-    char *path = path_join(s->tmp, checkpoint_file_name(name, shard));
-    struct piece *pieces;
-    size_t n = checkpoint_pieces(executor_schedule(s->x), shard, &pieces);
-    struct st_tensor *tensors = base_calloc(n, sizeof(*tensors));
-    describe(pieces, n, tensors);
-    struct st_writer *w;
-    enum rc rc = st_create(&w, path, tensors, n, e);
-    if (!rc) {
-        rc = write_pieces(s, w, pieces, n, e);
-        if (rc)
-            st_abandon(w);
-        else
-            rc = st_finish(w, &out->bytes, &out->hash, e);
-    }
-    free(tensors);
-    free(pieces);
+    char *path = path_join(
+        s->tmp, checkpoint_file_name(name, comm_group_rank(executor_comm(s->x), GROUP_SHARD)));
+    struct durable_file f;
+    enum rc rc = durable_create(&f, path, image_bytes(j->image), e);
     free(path);
+    if (rc)
+        return rc;
+    struct hash_stream *hash = hash_stream_new();
+    rc = write_image(j, &f, hash, e);
+    if (rc)
+        durable_abandon(&f);
+    else
+        rc = durable_finish(&f, e);
+    *out = (struct file_entry){image_bytes(j->image), hash_stream_end(hash)};
+    hash_stream_free(hash);
     return rc;
 }
 
@@ -92,20 +85,27 @@ static enum rc copy_to_partners(struct save *s, struct err *e)
     int shards = (int)executor_schedule(s->x)->shards;
     enum rc rc = RC_OK;
     for (int k = 0; k < rounds && !rc; k++) {
-        struct transfer t = {.to = -1, .from = -1, .dir = s->tmp};
+        struct transfer t = {.to = -1,
+            .from = -1,
+            .source = image_at,
+            .source_arg = s->j->image,
+            .buffer = s->j->buffer};
         int theirs = checkpoint_ranks_on(s->x, s->o, next);
         if (local == k && me < shards) {
             t.to = checkpoint_first_rank(s->o, next) + k % theirs;
             t.send = s->files[me].bytes;
-            checkpoint_file_name(t.send_name, me);
         }
         int sender = checkpoint_first_rank(s->o, before) + k;
+        char name[40];
+        char *path = path_join(s->tmp, checkpoint_file_name(name, sender));
         if (k < checkpoint_ranks_on(s->x, s->o, before) && k % mine == local && sender < shards) {
             t.from = sender;
             t.recv = s->files[sender].bytes;
-            checkpoint_file_name(t.recv_name, sender);
+            t.recv_hash = s->files[sender].hash;
+            t.recv_path = path;
         }
         rc = transfer_files(c, &t, e);
+        free(path);
     }
     return rc;
 }
@@ -124,62 +124,94 @@ static enum rc write_manifest(struct save *s, struct err *e)
 {
     if (!checkpoint_is_host_first(s->x, s->o))
         return RC_OK;
-    struct json *m = checkpoint_manifest(executor_schedule(s->x), s->info, s->files);
-    char *text = json_print(m, true), *path = path_join(s->tmp, RUN_FILE_MANIFEST);
+    char *text = checkpoint_manifest(executor_schedule(s->x), &s->j->info, s->files);
+    char *path = path_join(s->tmp, RUN_FILE_MANIFEST);
     enum rc rc = file_write(path, text, strlen(text), 0644, e);
     if (!rc)
         rc = dir_sync(s->tmp, e);
     free(path);
     free(text);
-    json_free(m);
     return rc;
 }
 
+/* Another machine's file system may say that there is nothing to rename when it is renamed already.
+ */
+static enum rc move_folder(const char *from, const char *to, struct err *e)
+{
+    if (rename(from, to) == 0 || (errno == ENOENT && !file_exists(from) && file_exists(to)))
+        return RC_OK;
+    return err_sys(e, RC_IO, "cannot rename '%s'", from);
+}
+
+/* A checkpoint of the same step makes room first: both names are never the new one. */
 static enum rc put_in_place(struct save *s, struct err *e)
 {
     if (!checkpoint_is_host_first(s->x, s->o))
         return RC_OK;
-    enum rc rc = dir_remove(s->final, e);
-    if (!rc && rename(s->tmp, s->final) != 0)
-        rc = err_sys(e, RC_IO, "cannot rename '%s'", s->tmp);
+    enum rc rc = RC_OK;
+    if (file_exists(s->final)) {
+        rc = dir_remove(s->old, e);
+        if (!rc)
+            rc = move_folder(s->final, s->old, e);
+    }
+    if (!rc)
+        rc = move_folder(s->tmp, s->final, e);
     return rc ? rc : dir_sync(s->o->dir, e);
 }
 
+/* --- what stays --- */
+
 static int newest_first(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)b, *(char *const *)a);
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
 }
 
-/* Keep the newest; what an interrupted save or removal left goes as well. */
+static void remove_entry(const struct save *s, const char *name)
+{
+    struct err ignored;
+    char *path = path_join(s->o->dir, name);
+    dir_remove(path, &ignored);
+    free(path);
+}
+
+static bool has_manifest(const struct save *s, const char *name)
+{
+    char *path = base_printf("%s/%s/" RUN_FILE_MANIFEST, s->o->dir, name);
+    bool is_there = file_exists(path);
+    free(path);
+    return is_there;
+}
+
+/* Keep the newest up to the step just saved. The rest goes: older ones, what interrupted saves and
+ * loads left, and later steps, of a course that was abandoned when the run went back behind them.
+ */
 static void remove_old(const struct save *s)
 {
-    char **names = NULL;
+    int64_t *steps = NULL;
     size_t n = 0, cap = 0;
+    char name[RUN_STEP_TEXT];
     DIR *d = opendir(s->o->dir);
     const struct dirent *entry;
     while (d && (entry = readdir(d))) {
-        if (!str_starts(entry->d_name, RUN_STEP_PREFIX))
-            continue;
-        BASE_GROW(names, cap, n + 1);
-        names[n++] = base_strdup(entry->d_name);
+        int64_t step = run_step_of(entry->d_name);
+        if (step >= 0 && step <= s->j->info.step && has_manifest(s, entry->d_name)) {
+            BASE_GROW(steps, cap, n + 1);
+            steps[n++] = step;
+        } else if (str_starts(entry->d_name, RUN_STEP_PREFIX)) {
+            remove_entry(s, entry->d_name);
+        }
     }
     if (d)
         closedir(d);
     if (n)
-        qsort(names, n, sizeof(*names), newest_first);
-    int64_t kept = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool is_tmp = strstr(names[i], ".tmp") != NULL;
-        if (is_tmp || ++kept > s->o->keep) {
-            struct err ignored;
-            char *path = path_join(s->o->dir, names[i]);
-            dir_remove(path, &ignored);
-            free(path);
-        }
-        free(names[i]);
-    }
-    free(names);
+        qsort(steps, n, sizeof(*steps), newest_first);
+    for (size_t i = (size_t)s->o->keep; i < n; i++)
+        remove_entry(s, run_step_name(name, steps[i]));
+    free(steps);
 }
+
+/* --- all of it --- */
 
 static enum rc share_files(struct save *s, const struct file_entry *own, struct err *e)
 {
@@ -190,6 +222,14 @@ static enum rc share_files(struct save *s, const struct file_entry *own, struct 
     memcpy(s->files, all, sizeof(*all) * (size_t)executor_schedule(s->x)->shards);
     free(all);
     return rc;
+}
+
+static int64_t all_bytes(const struct save *s)
+{
+    int64_t sum = 0;
+    for (int r = 0; r < (int)executor_schedule(s->x)->shards; r++)
+        sum += (int64_t)s->files[r].bytes;
+    return sum;
 }
 
 static enum rc run_phases(struct save *s, struct err *e)
@@ -210,25 +250,28 @@ static enum rc run_phases(struct save *s, struct err *e)
     return rc;
 }
 
-enum rc checkpoint_save(struct executor *x, const struct checkpoint_options *o,
-    const struct checkpoint_info *info, struct err *e)
+enum rc checkpoint_write(struct checkpoint_job *j, struct err *e)
 {
-    struct save s = {.x = x, .o = o, .info = info};
-    s.tmp = checkpoint_step_dir(o->dir, info->step, ".tmp");
-    s.final = checkpoint_step_dir(o->dir, info->step, "");
-    s.files = base_calloc((size_t)executor_schedule(x)->shards, sizeof(*s.files));
+    struct save s = {.j = j, .x = j->x, .o = j->o};
+    bool is_first = checkpoint_is_host_first(s.x, s.o);
+    s.tmp = checkpoint_step_dir(s.o->dir, j->info.step, ".tmp");
+    s.old = checkpoint_step_dir(s.o->dir, j->info.step, ".old");
+    s.final = checkpoint_step_dir(s.o->dir, j->info.step, "");
+    s.files = base_calloc((size_t)executor_schedule(s.x)->shards, sizeof(*s.files));
     enum rc rc = run_phases(&s, e);
-    if (checkpoint_is_host_first(x, o)) {
-        struct err ignored;
-        if (rc)
-            dir_remove(s.tmp, &ignored);
-        else
-            remove_old(&s);
-    }
+    struct err ignored;
+    if (is_first && rc)
+        dir_remove(s.tmp, &ignored);
+    else if (is_first)
+        remove_old(&s);
+    if (!rc) /* when this is over, no rank is at it any more */
+        rc = checkpoint_agree(s.x, "removing old checkpoints", RC_OK, e);
     if (rc)
-        err_in(e, "checkpoint of step %lld", (long long)info->step);
+        err_in(e, "checkpoint of step %lld", (long long)j->info.step);
+    j->bytes = all_bytes(&s);
     free(s.files);
     free(s.tmp);
+    free(s.old);
     free(s.final);
     return rc;
 }

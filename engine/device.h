@@ -17,6 +17,9 @@ struct comm;
 struct kernels;
 struct device;
 
+/* Called by a lane just before it changes the optimizer's state of a unit. */
+typedef void update_fn(void *arg, int unit);
+
 /* What operations need beside their arguments; constant during a step. */
 struct op_context {
     const struct schedule *schedule;
@@ -27,6 +30,8 @@ struct op_context {
     double max_loss, max_grad_norm;                        /* above them there is no update */
     int64_t step;                                          /* of this update, from 1 */
     bool is_warm_up;                                       /* run everything, update nothing */
+    update_fn *before_update;                              /* or NULL */
+    void *update_arg;
 };
 
 struct device_options {

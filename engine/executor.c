@@ -368,6 +368,12 @@ struct state_view executor_state(struct executor *x, int unit, enum state_kind k
     return v;
 }
 
+void executor_on_update(struct executor *x, update_fn *fn, void *arg)
+{
+    x->context.before_update = fn;
+    x->context.update_arg = arg;
+}
+
 static enum rc publish_whole(struct executor *x, int32_t id, struct err *e)
 {
     const struct buffer *b = &x->s->buffers[id];

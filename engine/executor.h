@@ -91,6 +91,8 @@ struct state_view {
     int64_t first, count;
 };
 struct state_view executor_state(struct executor *x, int unit, enum state_kind kind);
+/* fn is called before each update of a unit's state, from the lane that makes it; NULL: none. */
+void executor_on_update(struct executor *x, update_fn *fn, void *arg);
 /* After the master values changed: bring parameters up to date on this rank and its group. */
 enum rc executor_publish(struct executor *x, struct err *e);
 

@@ -428,6 +428,8 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
 enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const *arg,
     struct pool *pool, struct err *e)
 {
+    if (op->kind == OP_ADAMW && x->before_update)
+        x->before_update(x->update_arg, op->unit);
     struct run r = {
         x, op, arg, pool, x->schedule->strategy.precision == PRECISION_BF16 ? K_BF16 : K_FP32, e};
     return RUN[op->kind](&r);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -29,7 +30,7 @@ struct rank_run {
     struct rank_setup setup; /* spec, schedule, comm, executor, data */
     struct control *control;
     struct training training;
-    struct checkpoint_options checkpoint;
+    struct checkpoint *checkpoint;
     char *checkpoint_dir;
     int *host_of;
     int64_t step;    /* finished */
@@ -37,7 +38,8 @@ struct rank_run {
     struct guard guard;
     int64_t rolled_back_to; /* step of the last roll-back; -1: there was none */
     bool wants_stop, wants_save;
-    double saved_s;       /* when the last checkpoint was complete */
+    int64_t merged;       /* requests for a save that came while another was wanted or ran */
+    double saved_s;       /* when the last save began */
     int64_t memory_bytes; /* slabs and external, measured after the warm-up; -1 unknown */
     char line[RECORD_METRICS_TEXT];
 };
@@ -97,10 +99,9 @@ static void send_end(struct rank_run *r, const char *name)
 }
 
 /* What the warm-up showed against the plan, before the first step. */
-static void send_memory(struct rank_run *r)
+static void send_memory(struct rank_run *r, int64_t external)
 {
     const struct rank_setup *s = &r->setup;
-    int64_t external = executor_external_bytes(s->x);
     if (external >= 0)
         r->memory_bytes = s->schedule->slab_bytes[MEMORY_DEVICE] +
                           s->schedule->slab_bytes[MEMORY_HOST] + external;
@@ -109,6 +110,8 @@ static void send_memory(struct rank_run *r)
     json_add_int(v, "host_slab_bytes", s->schedule->slab_bytes[MEMORY_HOST]);
     json_add_int(v, "external_bytes", external);
     json_add_int(v, "planned_external_bytes", s->planned_external_bytes);
+    json_add_int(v, "checkpoint_bytes", checkpoint_memory_bytes(r->checkpoint));
+    json_add_int(v, "planned_checkpoint_bytes", s->planned_checkpoint_bytes);
     control_send(r->control, v);
     if (s->planned_external_bytes > 0 && external > s->planned_external_bytes)
         fprintf(stderr,
@@ -118,7 +121,7 @@ static void send_memory(struct rank_run *r)
 
 /* --- checkpoints --- */
 
-static void set_up_checkpoints(struct rank_run *r)
+static enum rc set_up_checkpoints(struct rank_run *r, struct err *e)
 {
     const struct run_spec *spec = &r->setup.spec;
     bool is_shared = spec->checkpoint.store == RUN_STORE_SHARED;
@@ -126,46 +129,75 @@ static void set_up_checkpoints(struct rank_run *r)
     r->host_of = base_calloc((size_t)ranks, sizeof(*r->host_of));
     for (int i = 0; i < ranks && !is_shared; i++)
         r->host_of[i] = (int)run_spec_host_of(spec, i);
-    /* disks are slower than networks and stall; the deadline of a step would be too short */
-    comm_set_deadline(r->setup.comm, CHANNEL_CHECKPOINT, 10 * spec->deadlines.collective_s);
     r->checkpoint_dir = run_checkpoint_dir(spec, r->setup.dir);
-    r->checkpoint = (struct checkpoint_options){.dir = r->checkpoint_dir,
+    struct checkpoint_options o = {.dir = r->checkpoint_dir,
         .host_of = r->host_of,
         .has_partner = spec->checkpoint.store == RUN_STORE_PARTNER,
-        .keep = spec->checkpoint.keep};
+        .is_async = spec->checkpoint.is_async,
+        .keep = spec->checkpoint.keep,
+        .collective_s = spec->deadlines.collective_s};
+    return checkpoint_open(&r->checkpoint, r->setup.x, &o, e);
 }
 
 static bool survives_host_loss(const struct rank_run *r)
 {
-    return r->setup.spec.checkpoint.store == RUN_STORE_SHARED ||
-           (r->checkpoint.has_partner && r->setup.spec.host_count > 1);
+    const struct run_spec *spec = &r->setup.spec;
+    return spec->checkpoint.store == RUN_STORE_SHARED ||
+           (spec->checkpoint.store == RUN_STORE_PARTNER && spec->host_count > 1);
 }
 
-static enum rc save(struct rank_run *r, struct err *e)
+/* What has ended of saves, for rank 0 to tell. */
+static enum rc end_save(struct rank_run *r, bool is_waiting, struct err *e)
+{
+    struct checkpoint_report done;
+    enum rc rc = checkpoint_end(r->checkpoint, is_waiting, &done, e);
+    if (rc || done.step < 0 || !is_first(r))
+        return rc;
+    struct json *v = event("checkpoint");
+    json_add_int(v, "step", done.step);
+    json_add_bool(v, "survives_host_loss", survives_host_loss(r));
+    json_add_int(v, "bytes", done.bytes);
+    json_add_num(v, "seconds", done.seconds);
+    json_add_num(v, "stall_seconds", done.stall_s);
+    json_add_int(v, "merged_requests", r->merged);
+    control_send(r->control, v);
+    return RC_OK;
+}
+
+static enum rc save(struct rank_run *r, bool is_final, struct err *e)
 {
     struct checkpoint_info info = {r->step, r->samples, r->training.seed, r->guard};
-    enum rc rc = checkpoint_save(r->setup.x, &r->checkpoint, &info, e);
-    if (rc)
-        return rc;
+    enum rc rc = end_save(r, true, e);
     r->saved_s = clock_now_s();
+    if (!rc)
+        rc = checkpoint_start(r->checkpoint, &info, e);
     r->wants_save = false;
-    if (is_first(r)) {
-        struct json *v = event("checkpoint");
-        json_add_int(v, "step", r->step);
-        json_add_bool(v, "survives_host_loss", survives_host_loss(r));
-        control_send(r->control, v);
+    return rc ? rc : end_save(r, is_final, e);
+}
+
+static void send_resumed(struct rank_run *r, const struct err *passed_over)
+{
+    struct json *v = event("resumed");
+    json_add_int(v, "step", r->step);
+    if (passed_over->code) {
+        char *text =
+            base_printf("%s; going on from step %lld", passed_over->msg, (long long)r->step);
+        fprintf(stderr, "berth-engine: %s\n", text);
+        json_add_str(v, "message", text);
+        free(text);
     }
-    return RC_OK;
+    control_send(r->control, v);
 }
 
 static enum rc restore(struct rank_run *r, struct err *e)
 {
     int64_t wanted = r->setup.spec.resume_step;
     struct checkpoint_info info = {.step = -1};
+    struct err passed_over = ERR_INIT;
     enum rc rc = RC_OK;
     if (wanted != RUN_RESUME_NONE)
         rc = checkpoint_load(
-            r->setup.x, &r->checkpoint, wanted == RUN_RESUME_NEWEST ? -1 : wanted, &info, e);
+            r->checkpoint, wanted == RUN_RESUME_NEWEST ? -1 : wanted, &info, &passed_over, e);
     if (!rc && info.step < 0)
         rc = init_state(r->setup.x, r->training.seed, e);
     if (rc || info.step < 0)
@@ -179,11 +211,8 @@ static enum rc restore(struct rank_run *r, struct err *e)
     r->samples = info.samples;
     r->training.seed = info.seed;
     r->guard = info.guard;
-    if (is_first(r)) {
-        struct json *v = event("resumed");
-        json_add_int(v, "step", r->step);
-        control_send(r->control, v);
-    }
+    if (is_first(r))
+        send_resumed(r, &passed_over);
     return RC_OK;
 }
 
@@ -201,18 +230,28 @@ static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets,
     return rc;
 }
 
-static void take_commands(struct rank_run *r)
+static void want_save(struct rank_run *r)
+{
+    r->merged += r->wants_save || checkpoint_is_saving(r->checkpoint);
+    r->wants_save = true;
+}
+
+/* Rank 0 decides for all when a save begins: it knows when the last one is over everywhere. What
+ * comes earlier waits, and becomes one save of the newest step. */
+static void take_commands(struct rank_run *r, int64_t step)
 {
     struct json *v;
     while ((v = control_poll(r->control))) {
         const char *cmd = json_str(v, "cmd", "");
         r->wants_stop |= strcmp(cmd, "stop") == 0;
-        r->wants_save |= strcmp(cmd, "checkpoint") == 0;
+        if (strcmp(cmd, "checkpoint") == 0)
+            want_save(r);
         json_free(v);
     }
     const struct run_checkpoint *c = &r->setup.spec.checkpoint;
-    if (is_first(r) && c->every_s > 0 && clock_now_s() - r->saved_s >= c->every_s)
-        r->wants_save = true;
+    bool is_late = c->every_s > 0 && clock_now_s() - r->saved_s >= c->every_s;
+    if ((is_late && !r->wants_save) || (c->every_steps > 0 && step % c->every_steps == 0))
+        want_save(r);
 }
 
 /* Back to the newest checkpoint; the data go on from here, so that those of the divergence are left
@@ -220,8 +259,11 @@ static void take_commands(struct rank_run *r)
 static enum rc roll_back(struct rank_run *r, struct err *e)
 {
     struct checkpoint_info info = {.step = -1};
+    struct err passed_over;
     int64_t from = r->step;
-    enum rc rc = checkpoint_load(r->setup.x, &r->checkpoint, -1, &info, e);
+    enum rc rc = end_save(r, true, e);
+    if (!rc)
+        rc = checkpoint_load(r->checkpoint, -1, &info, &passed_over, e);
     if (rc)
         return rc;
     if (info.step < 0 || info.step <= r->rolled_back_to)
@@ -261,10 +303,9 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
 {
     const struct training *t = &r->training;
     const struct strategy *s = &r->setup.schedule->strategy;
-    const struct run_checkpoint *c = &r->setup.spec.checkpoint;
     int64_t step = r->step + 1;
     struct guard_limits limits = guard_limits(&r->guard, t->spike_sigma);
-    take_commands(r);
+    take_commands(r, step);
     struct step_params p = {.step = step,
         .lr = training_lr(t, step, r->setup.spec.steps),
         .beta1 = t->beta1,
@@ -275,7 +316,7 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
         .max_loss = t->spike == SPIKE_SKIP ? limits.loss : 0,
         .max_grad_norm = t->spike == SPIKE_SKIP ? limits.grad_norm : 0,
         .wants_stop = r->wants_stop,
-        .wants_save = r->wants_save,
+        .wants_save = is_first(r) && r->wants_save && !checkpoint_is_saving(r->checkpoint),
         .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
     struct step_result out;
     enum rc rc = executor_step(r->setup.x, &p, fill, r, &out, e);
@@ -289,14 +330,14 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
     if (is_first(r))
         send_step(r, &out, p.lr, is_spike);
     rc = check_numbers(r, &out, e);
-    bool is_last = step == r->setup.spec.steps;
-    bool is_due =
-        out.is_save || out.is_stop || is_last || (c->every_steps > 0 && step % c->every_steps == 0);
+    if (!rc)
+        rc = end_save(r, false, e);
     /* a step without an update is not worth a checkpoint, but one at the end has what came before
      */
-    bool is_end = is_last || out.is_stop, has_rolled_back = r->step != step;
-    if (!rc && is_due && !has_rolled_back && (!out.is_skipped || is_end))
-        rc = save(r, e);
+    bool is_end = step == r->setup.spec.steps || out.is_stop, has_rolled_back = r->step != step;
+    bool is_due = is_end || (out.is_save && !out.is_skipped);
+    if (!rc && is_due && !has_rolled_back)
+        rc = save(r, is_end, e);
     return rc;
 }
 
@@ -310,6 +351,8 @@ static enum rc train(struct rank_run *r, struct err *e)
             return err_set(e, RC_INTERRUPTED, "the agent is gone");
         rc = one_step(r, &is_stop, e);
     }
+    if (!rc)
+        rc = end_save(r, true, e);
     if (!rc)
         rc = comm_barrier(r->setup.comm, e);
     if (!rc)
@@ -350,15 +393,18 @@ static enum rc run(struct rank_run *r, const struct arguments *a, struct err *e)
     if (!rc)
         rc = training_from_json(&r->training, r->setup.spec.training, r->setup.spec.steps, e);
     if (!rc) {
-        send_memory(r);
-        set_up_checkpoints(r);
-        rc = restore(r, e);
+        int64_t external = executor_external_bytes(r->setup.x);
+        rc = set_up_checkpoints(r, e);
+        if (!rc)
+            send_memory(r, external);
     }
+    if (!rc)
+        rc = restore(r, e);
     if (!rc)
         rc = rank_setup_data(&r->setup, r->training.seed, e);
     if (!rc)
         rc = train(r, e);
-    return rc;
+    return rc && r->checkpoint ? checkpoint_blame(r->checkpoint, e) : rc;
 }
 
 int rank_main(int argc, char **argv)
@@ -379,6 +425,8 @@ int rank_main(int argc, char **argv)
         fprintf(stderr, "berth-engine: rank %d: %s\n", a.rank, e.msg);
         send_failure(&r, &e);
     }
+    if (!checkpoint_close(r.checkpoint))
+        _exit(rc_exit_code(rc)); /* what its thread uses must stay until the process is gone */
     rank_setup_close(&r.setup);
     control_free(r.control);
     free(r.checkpoint_dir);

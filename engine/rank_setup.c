@@ -49,6 +49,7 @@ static enum rc make_schedule(struct rank_setup *s, struct err *e)
     double rate = p.tokens_per_s_per_rank * (double)p.strategy.ranks;
     s->mfu_per_token_rate = p.mfu > 0 && rate > 0 ? p.mfu / rate : NAN;
     s->planned_external_bytes = p.external_bytes;
+    s->planned_checkpoint_bytes = p.snapshot_bytes / p.strategy.ranks_per_node;
     plan_file_release(&p);
     return rc;
 }

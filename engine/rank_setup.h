@@ -23,9 +23,10 @@ struct rank_setup {
     struct executor *x;
     struct data *data;
     FILE *trace;
-    int64_t planned_external_bytes; /* 0: the plan does not say */
-    int planned_threads;            /* cores of a rank in the plan; 0: it does not say */
-    double mfu_per_token_rate;      /* MFU at one token per second of all ranks; NaN: unknown */
+    int64_t planned_external_bytes;   /* 0: the plan does not say */
+    int64_t planned_checkpoint_bytes; /* likewise, for the copy that checkpoints are written from */
+    int planned_threads;              /* cores of a rank in the plan; 0: it does not say */
+    double mfu_per_token_rate;        /* MFU at one token per second of all ranks; NaN: unknown */
 };
 
 /* Up to and including the warm-up. s->rank is set; release with rank_setup_close also on failure.

@@ -71,6 +71,21 @@ static char *make_header(struct st_tensor *t, size_t n, uint64_t *data_bytes)
     return text;
 }
 
+uint64_t st_header(struct str *out, struct st_tensor *tensors, size_t n)
+{
+    uint64_t data_bytes;
+    char *text = make_header(tensors, n, &data_bytes);
+    size_t start = out->len;
+    uint64_t len = base_align_up(strlen(text) + 8, 64) - 8; /* data start aligned */
+    for (int i = 0; i < 8; i++)
+        str_addc(out, (char)(len >> (8 * i)));
+    str_add(out, text);
+    while (out->len - start < len + 8)
+        str_addc(out, ' ');
+    free(text);
+    return data_bytes;
+}
+
 enum rc st_create(
     struct st_writer **out, const char *path, struct st_tensor *tensors, size_t n, struct err *e)
 {
@@ -84,21 +99,11 @@ enum rc st_create(
         st_abandon(w);
         return rc;
     }
-    uint64_t data_bytes;
-    char *text = make_header(tensors, n, &data_bytes);
     struct str s = STR_INIT;
-    uint64_t len = base_align_up(strlen(text) + 8, 64) - 8; /* data start aligned */
-    unsigned char head[8];
-    for (int i = 0; i < 8; i++)
-        head[i] = (unsigned char)(len >> (8 * i));
-    str_addn(&s, (char *)head, sizeof(head));
-    str_add(&s, text);
-    while (s.len < len + 8)
-        str_addc(&s, ' ');
-    w->expected = s.len + data_bytes;
+    w->expected = st_header(&s, tensors, n);
+    w->expected += s.len;
     enum rc rc = st_write(w, s.p, s.len, e);
     str_release(&s);
-    free(text);
     if (rc) {
         st_abandon(w);
         return rc;

@@ -11,8 +11,9 @@
 #include "base/err.h"
 #include "base/hash.h"
 
-struct st_writer;
 struct st_reader;
+struct st_writer;
+struct str;
 
 enum { ST_MAX_DIMS = 8, ST_MAX_HEADER_BYTES = 100000000 };
 
@@ -26,6 +27,10 @@ struct st_tensor {
 
 /* Bytes of an element of a type name, 0 for one we do not know (sub-byte types among them). */
 int st_dtype_bytes(const char *dtype);
+
+/* Append the header of n tensors, the bytes in front of the data; begin and end are set in the
+ * given order. Returns the bytes of the data. */
+uint64_t st_header(struct str *out, struct st_tensor *tensors, size_t n);
 
 /* Create path and write the header for n tensors; begin and end are set here, in the given order.
  * Then hand over exactly the data, in that order. end syncs and closes and tells size and hash of

@@ -230,6 +230,15 @@ static enum rc set_checkpoints(struct launch *l, const char *store, struct err *
         c->every_s = l->plan.job.checkpoint_every_s;
     if (o->keep > 0)
         c->keep = o->keep;
+    bool is_on_disk = l->plan.strategy.offload & OFFLOAD_DISK;
+    if (o->checkpoint_mode)
+        c->is_async = strcmp(o->checkpoint_mode, "async") == 0;
+    else if (is_on_disk)
+        c->is_async = false;
+    if (c->is_async && is_on_disk)
+        return err_set(e, RC_INVALID,
+            "states that lie on disk cannot be copied while training goes on; use '--checkpoint "
+            "sync'");
     if (store)
         return run_store_parse(c, store, e);
     if (c->store == RUN_STORE_SHARED)
@@ -644,7 +653,8 @@ void launch_describe(const struct launch *l, struct str *out)
         l->spec.checkpoint.every_s);
     if (l->spec.checkpoint.every_steps)
         str_addf(out, " or %lld steps", (long long)l->spec.checkpoint.every_steps);
-    str_addf(out, ", %lld kept\n", (long long)l->spec.checkpoint.keep);
+    str_addf(out, ", %lld kept, %s\n", (long long)l->spec.checkpoint.keep,
+        l->spec.checkpoint.is_async ? "written while training goes on" : "training waits");
     while (json_next(l->spec.env, &cursor, &key, &value))
         str_addf(out, "env %s=%s\n", key, json_as_str(value, ""));
     for (size_t i = 0; i < l->hosts.count; i++)

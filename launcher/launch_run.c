@@ -101,6 +101,9 @@ static struct preflight_need need_of(const struct launch *l)
         .needs_gpu = p->offer.device == DEVICE_GPU,
         .gpu = p->offer.device == DEVICE_GPU ? p->offer.gpu : NULL,
     };
+    /* where nobody asked for it, a host without the memory does without */
+    if (l->o->checkpoint_mode && l->spec.checkpoint.is_async)
+        need.ram_bytes += p->snapshot_bytes;
     if (l->data_local)
         need.disk_bytes += l->data_file.bytes;
     if (l->spec.checkpoint.store == RUN_STORE_PARTNER)
@@ -129,6 +132,24 @@ static void say_unequal(struct launch *l, const struct preflight *p)
     str_release(&s);
 }
 
+/* A copy of the states is worth its memory wherever there is room for it. */
+static void choose_checkpoints(struct launch *l, const struct preflight *p, int64_t ram_bytes)
+{
+    char text[UNITS_TEXT];
+    if (l->o->checkpoint_mode || !l->spec.checkpoint.is_async)
+        return;
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->v[i].ram_bytes <= 0 || p->v[i].ram_bytes >= ram_bytes + l->plan.snapshot_bytes)
+            continue;
+        l->spec.checkpoint.is_async = false;
+        say(l, true,
+            "training will wait for checkpoints: host '%s' lacks memory for a copy of the state "
+            "(%s)",
+            l->names[i], units_bytes(text, (double)l->plan.snapshot_bytes));
+        return;
+    }
+}
+
 static enum rc check_hosts(struct launch *l, struct err *e)
 {
     struct preflight p;
@@ -140,8 +161,10 @@ static enum rc check_hosts(struct launch *l, struct err *e)
     enum rc rc = preflight_run(&p, fan_of(l), workdirs, &need, e);
     if (!rc)
         rc = preflight_verdict(&p, l->names, e);
-    if (!rc)
+    if (!rc) {
         say_unequal(l, &p);
+        choose_checkpoints(l, &p, need.ram_bytes);
+    }
     for (size_t i = 0; !rc && i < l->hosts.count; i++) {
         struct run_node *n = &l->info.nodes[i];
         char *engine = run_engine_dir(p.v[i].workdir, l->engine_file.sha256);

@@ -92,11 +92,19 @@ static double state_shares(const struct strategy *s)
     return (double)(strategy_optimizer_shards(s) * p->tensor * p->pipeline);
 }
 
+/* Ranks that write different parts of a checkpoint. Under the bundled engine that is every rank of
+ * a replica, also where each of them holds all of it. */
+static double writing_shares(const struct strategy *s)
+{
+    bool is_whole = s->kind == STRATEGY_DDP;
+    return is_whole && profile_of(s->engine)->is_bundled ? (double)s->ranks : state_shares(s);
+}
+
 /* Of a checkpoint, what the ranks of a node write. */
 static double node_share(double checkpoint_bytes, const struct strategy *s)
 {
-    double writers = s->kind == STRATEGY_DDP ? 1 : (double)s->ranks_per_node;
-    return checkpoint_bytes / state_shares(s) * writers;
+    double shares = writing_shares(s);
+    return checkpoint_bytes / shares * fmin(shares, (double)s->ranks_per_node);
 }
 
 /* Asynchronous saving copies the states first; from those on disk, a few buffers at a time. */
@@ -220,15 +228,18 @@ double estimate_checkpoint_bytes(const struct model *m)
 struct save_s estimate_save_s(double bytes, const struct strategy *s, const struct machine *mc)
 {
     double nodes = (double)s->ranks / (double)s->ranks_per_node;
-    double shares = state_shares(s);
+    double shares = writing_shares(s);
     double writers = fmin(nodes, fmax(1, shares / (double)s->ranks_per_node));
     bool is_on_host = s->offload & OFFLOAD_OPTIMIZER, is_on_disk = s->offload & OFFLOAD_DISK;
+    bool is_bundled = profile_of(s->engine)->is_bundled;
     /* what lies on the disk is read first; there is no snapshot to train on beside */
     double write = bytes / writers / mc->disk_bytes_per_s * (is_on_disk ? 2 : 1);
-    double snapshot = is_on_host ? 0 : bytes / shares / mc->copy_bytes_per_s;
-    bool waits = profile_of(s->engine)->is_bundled || is_on_disk;
-    /* the bundled engine trains on when a save is written */
-    return (struct save_s){.write = write, .stall = waits ? write : snapshot};
+    /* a copy in host memory is read and written; engines that keep states there write from them */
+    double host_copy = bytes / shares * 2 * (double)s->ranks_per_node / mc->host_bytes_per_s;
+    double snapshot = bytes / shares / mc->copy_bytes_per_s;
+    if (is_on_host)
+        snapshot = is_bundled ? host_copy : 0;
+    return (struct save_s){.write = write, .stall = is_on_disk ? write : snapshot};
 }
 
 static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)

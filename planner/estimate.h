@@ -56,8 +56,8 @@ struct estimate {
     /* a checkpoint */
     int64_t checkpoint_bytes;  /* whole, all ranks */
     double checkpoint_s;       /* writing it */
-    double checkpoint_stall_s; /* training waits this long: the whole write in the bundled engine,
-                                   the snapshot in others */
+    double checkpoint_stall_s; /* training waits this long at most: until the states are copied; for
+                                  states on disk, until all is written */
     bool is_extrapolated;      /* outside what the constants were seen on */
     bool has_hash;
     struct hash128 hash; /* of the schedule; not by estimate_quick */

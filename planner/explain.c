@@ -205,7 +205,7 @@ static void explain_adapter(struct str *out, const struct model *m)
 void explain_estimate(struct str *out, const struct estimate *x, const struct model *m,
     const struct strategy *s, const struct machine *mc)
 {
-    char text[SEARCH_TEXT], a[UNITS_TEXT], b[UNITS_TEXT];
+    char text[SEARCH_TEXT], a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
     str_addf(out, "%s, %s parameters, sequences of %lld tokens\n", m->name,
         units_count(a, (double)model_params(m)), (long long)s->seq);
     explain_adapter(out, m);
@@ -218,8 +218,9 @@ void explain_estimate(struct str *out, const struct estimate *x, const struct mo
     str_addf(out, "\n");
     add_step(out, x);
     str_addf(out, "MFU: %s\n", x->flops_definition);
-    str_addf(out, "\nA checkpoint: %s, written in %s\n",
-        units_bytes(a, (double)x->checkpoint_bytes), units_seconds(b, x->checkpoint_s));
+    str_addf(out, "\nA checkpoint: %s, written in %s, for which training waits %s at most\n",
+        units_bytes(a, (double)x->checkpoint_bytes), units_seconds(b, x->checkpoint_s),
+        units_seconds(c, x->checkpoint_stall_s));
     add_basis(out, mc);
 }
 

@@ -148,6 +148,8 @@ static enum rc read_prediction(struct plan_file *p, const struct json *v, struct
     p->tokens_per_s_per_rank = json_num(step, "tokens_per_second_per_gpu", 0);
     p->mfu = json_num(step, "mfu", 0);
     p->host_ram_bytes = json_int(json_get(prediction, "host"), "ram_bytes", 0);
+    p->snapshot_bytes =
+        json_int(json_get(json_get(prediction, "host"), "parts"), "checkpoint_snapshot", 0);
     p->run_s = json_num(json_get(prediction, "hours"), "mid", 0) * 3600;
     p->cost_micro_usd = micro_or_unknown(json_get(prediction, "cost_usd"), "mid");
     p->cost_high_micro_usd = micro_or_unknown(json_get(prediction, "cost_usd"), "high");

@@ -34,6 +34,7 @@ struct plan_file {
     /* predictions, per rank; costs are 0 for free and -1 for unknown */
     int64_t peak_bytes, host_ram_bytes;
     int64_t external_bytes; /* outside the slabs, beside peak_bytes; 0: the file does not say */
+    int64_t snapshot_bytes; /* of host_ram_bytes, of a node: what checkpoints are written from */
     double step_s, step_low_s, step_high_s, tokens_per_s_per_rank, mfu;
     double run_s;
     int64_t cost_micro_usd, cost_high_micro_usd;

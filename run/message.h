@@ -6,7 +6,9 @@
  *
  *   rank -> agent   {"event":"listening","rank":r,"port":p}
  *                   {"event":"step", ...members of a metrics record...}             (rank 0)
- *                   {"event":"checkpoint","step":n,"survives_host_loss":bool}       (rank 0)
+ *                   {"event":"resumed","step":n,"message":"..."}                    (rank 0)
+ *                   {"event":"checkpoint","step":n,"survives_host_loss":bool,"bytes":n,
+ *                    "seconds":s,"stall_seconds":s,"merged_requests":n}   durable   (rank 0)
  *                   {"event":"failed","rank":r,"code":"...","message":"...","is_consequence":bool}
  *                   {"event":"finished","step":n} or {"event":"stopped","step":n}, then exit 0
  *   agent -> rank   {"cmd":"peers","first":r,"peers":["host:port",...]}     of ranks r, r+1, ...;

@@ -17,7 +17,7 @@ void run_spec_init(struct run_spec *s)
     *s = (struct run_spec){
         .attempt = 1,
         .resume_step = RUN_RESUME_NONE,
-        .checkpoint = {.keep = JOB_CHECKPOINTS_KEPT, .store = RUN_STORE_LOCAL},
+        .checkpoint = {.keep = JOB_CHECKPOINTS_KEPT, .is_async = true, .store = RUN_STORE_LOCAL},
         .deadlines =
             {
                 .rendezvous_s = 120,
@@ -149,6 +149,7 @@ static struct json *checkpoint_to_json(const struct run_checkpoint *c)
     json_add_int(o, "every_steps", c->every_steps);
     json_add_num(o, "every_s", c->every_s);
     json_add_int(o, "keep", c->keep);
+    json_add_bool(o, "async", c->is_async);
     json_add_str(o, "store", store);
     free(store);
     return o;
@@ -275,6 +276,8 @@ static enum rc read_checkpoint(struct run_checkpoint *c, const struct json *v, s
         rc = read_seconds(o, "every_s", 0, &c->every_s, e);
     if (!rc)
         rc = json_need_int(o, "keep", 1, 1000000, &c->keep, e);
+    if (!rc)
+        c->is_async = json_bool(o, "async", true);
     if (!rc)
         rc = json_need_str(o, "store", &store, e);
     if (!rc)

@@ -6,6 +6,7 @@
 #ifndef RUN_SPEC_H
 #define RUN_SPEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,7 @@ struct run_checkpoint {
     int64_t every_steps; /* 0: only at the end and when stopped */
     double every_s;      /* whichever comes first; 0: no time limit */
     int64_t keep;        /* newest checkpoints that stay, at least 1 */
+    bool is_async;       /* training goes on while one is written; needs memory for a copy */
     enum run_store store;
     char *shared_path; /* RUN_STORE_SHARED only, else NULL */
 };

@@ -17,8 +17,10 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "engine/comm.h"
 #include "engine/init.h"
+#include "engine/random.h"
 #include "engine/safetensors.h"
 #include "lib_ranks.h"
 
@@ -49,9 +51,12 @@ struct setting {
     int64_t steps;     /* to train after initialising or loading, then save */
     bool is_loading;
     int64_t keep;
+    bool is_sync;
     enum rc rc; /* of rank 0 */
     char msg[ERR_MSG_MAX];
+    char passed_over[ERR_MSG_MAX];
     struct checkpoint_info info;
+    struct checkpoint_report report;
     uint64_t state_hash; /* of masters and moments over all ranks, independent of sharding */
     double loss;         /* of the first step after loading */
 };
@@ -83,8 +88,12 @@ static struct checkpoint_options options_of(struct rank *r, const struct setting
     for (int i = 0; i < r->ranks; i++)
         host_of[i] = i * s->hosts / r->ranks;
     char *dir = base_printf("%s/host-%d", root, host_of[r->rank]);
-    return (struct checkpoint_options){
-        .dir = dir, .host_of = host_of, .has_partner = s->has_partner, .keep = s->keep};
+    return (struct checkpoint_options){.dir = dir,
+        .host_of = host_of,
+        .has_partner = s->has_partner,
+        .is_async = !s->is_sync,
+        .keep = s->keep,
+        .collective_s = 60};
 }
 
 static const char *model = "tiny-llama";
@@ -92,13 +101,16 @@ static const char *model = "tiny-llama";
 static void train_and_save(struct rank *r)
 {
     struct setting *s = r->arg;
-    struct err e = ERR_INIT;
+    struct err e = ERR_INIT, passed_over = ERR_INIT;
     int host_of[16];
     struct checkpoint_options o = options_of(r, s, host_of);
+    struct checkpoint *c;
     struct checkpoint_info info = {.step = 0};
+    struct checkpoint_report report = {.step = -1};
+    ranks_check(checkpoint_open(&c, r->x, &o, &e), &e);
     enum rc rc = RC_OK;
     if (s->is_loading)
-        rc = checkpoint_load(r->x, &o, s->load_step, &info, &e);
+        rc = checkpoint_load(c, s->load_step, &info, &passed_over, &e);
     else
         ranks_check(init_state(r->x, 5, &e), &e);
     uint64_t hash = rc ? 0 : hash_of_state(r);
@@ -109,16 +121,21 @@ static void train_and_save(struct rank *r)
         info.step += s->steps;
         info.samples += s->steps * st->ranks * st->grad_accum * st->micro_batch;
         info.seed = 5;
-        rc = checkpoint_save(r->x, &o, &info, &e);
+        rc = checkpoint_start(c, &info, &e);
+        if (!rc)
+            rc = checkpoint_end(c, true, &report, &e);
         hash = rc ? hash : hash_of_state(r);
     }
     if (r->rank == 0) {
         s->rc = rc;
         s->info = info;
+        s->report = report;
         s->state_hash = hash;
         s->loss = losses[0];
         memcpy(s->msg, e.msg, sizeof(s->msg));
+        memcpy(s->passed_over, passed_over.msg, sizeof(s->passed_over));
     }
+    assert_true(checkpoint_close(c));
     free((char *)(uintptr_t)o.dir);
 }
 
@@ -270,9 +287,19 @@ static void a_damaged_file_sends_the_load_to_the_step_before(void **state)
     assert_int_equal(loaded.rc, RC_OK);
     assert_int_equal(loaded.info.step, 1);
     assert_true(loaded.state_hash == one.state_hash);
+    assert_string_equal(loaded.passed_over,
+        "checkpoint of step 2: file 'rank-0001.safetensors' is missing or damaged on every host");
 }
 
-/* Cut on one host the other's copy serves; cut on both the step before is loaded. */
+static void cut_manifest(int host)
+{
+    char *path = base_printf("%s/host-%d/step-00000002/manifest.json", root, host);
+    assert_int_equal(truncate(path, 100), 0);
+    free(path);
+}
+
+/* Cut on one host the other's copy serves, and makes it whole again; cut on both the step before is
+ * loaded. */
 static void a_truncated_manifest_is_passed_over(void **state)
 {
     (void)state;
@@ -281,17 +308,169 @@ static void a_truncated_manifest_is_passed_over(void **state)
     struct setting two = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
         (struct setting){
             .hosts = 2, .has_partner = true, .steps = 1, .is_loading = true, .load_step = 1});
-    for (int host = 0; host < 2; host++) {
-        char *path = base_printf("%s/host-%d/step-00000002/manifest.json", root, host);
-        assert_int_equal(truncate(path, 100), 0);
-        free(path);
+    cut_manifest(0);
+    for (int round = 0; round < 3; round++) {
+        bool is_lost = round == 2;
+        if (round > 0)
+            cut_manifest(1);
+        if (is_lost)
+            cut_manifest(0);
         struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
             (struct setting){.hosts = 2, .is_loading = true, .load_step = -1});
         if (loaded.rc)
             fail_msg("%s", loaded.msg);
-        assert_int_equal(loaded.info.step, host == 0 ? 2 : 1);
-        assert_true(loaded.state_hash == (host == 0 ? two : one).state_hash);
+        assert_int_equal(loaded.info.step, is_lost ? 1 : 2);
+        assert_true(loaded.state_hash == (is_lost ? one : two).state_hash);
+        assert_string_equal(loaded.passed_over,
+            is_lost ? "checkpoint of step 2: its manifest is damaged on every host" : "");
     }
+}
+
+/* A byte anywhere in the folder of the newest checkpoint: whatever it means, the step before is
+ * loaded, and one sentence says so. */
+static void any_changed_byte_is_found(void **state)
+{
+    (void)state;
+    struct setting one =
+        run(STRATEGY_ZERO1, 2, 1, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 1});
+    run(STRATEGY_ZERO1, 2, 1, PRECISION_FP32,
+        (struct setting){.hosts = 1, .steps = 1, .is_loading = true, .load_step = 1});
+    static const char *const NAMES[] = {
+        "manifest.json", "rank-0000.safetensors", "rank-0001.safetensors"};
+    for (int i = 0; i < 30; i++) {
+        char *path = base_printf("%s/host-0/step-00000002/%s", root, NAMES[i % 3]);
+        FILE *f = fopen(path, "r+b");
+        assert_non_null(f);
+        long at = (long)(random_bits(11, (uint64_t)i) % (uint64_t)file_size(path));
+        fseek(f, at, SEEK_SET);
+        int byte = fgetc(f), bit = 1 << (i / 3 % 8);
+        fseek(f, at, SEEK_SET);
+        fputc(byte ^ bit, f);
+        fclose(f);
+        struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+            (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
+        if (loaded.rc || loaded.info.step != 1)
+            fail_msg("byte %ld of %s: %s", at, NAMES[i % 3], loaded.msg);
+        assert_true(loaded.state_hash == one.state_hash);
+        assert_non_null(strstr(loaded.passed_over, "checkpoint of step 2: "));
+        f = fopen(path, "r+b");
+        fseek(f, at, SEEK_SET);
+        fputc(byte, f);
+        fclose(f);
+        free(path);
+    }
+}
+
+/* --- beside training --- */
+
+struct beside {
+    struct setting s;
+    uint64_t hash[8]; /* of the state after each step */
+    bool is_cut;      /* end in the middle of the last save */
+};
+
+/* Steps 1 to 6; the states of 2 and 3 are saved while the next steps change them. */
+static void train_on(struct rank *r)
+{
+    struct beside *b = r->arg;
+    struct err e = ERR_INIT;
+    int host_of[16];
+    struct checkpoint_options o = options_of(r, &b->s, host_of);
+    struct checkpoint *c;
+    struct checkpoint_report report;
+    ranks_check(checkpoint_open(&c, r->x, &o, &e), &e);
+    ranks_check(init_state(r->x, 5, &e), &e);
+    for (int64_t step = 1; step <= 6; step++) {
+        ranks_train(r, step, 1, NULL);
+        uint64_t hash = hash_of_state(r);
+        if (r->rank == 0)
+            b->hash[step] = hash;
+        struct checkpoint_info info = {.step = step, .samples = step * 4, .seed = 5};
+        if (step == 2 || step == 3 || (step == 6 && b->is_cut))
+            ranks_check(checkpoint_start(c, &info, &e), &e);
+        if (step == 5) {
+            ranks_check(checkpoint_end(c, true, &report, &e), &e);
+            if (r->rank == 0)
+                b->s.report = report;
+        }
+    }
+    assert_true(checkpoint_close(c));
+    free((char *)(uintptr_t)o.dir);
+}
+
+static struct beside run_beside(enum strategy_kind kind, unsigned offload, struct beside b)
+{
+    struct strategy st = strategy_default(kind, 2, 2);
+    st.seq = 24;
+    st.micro_batch = 1;
+    st.grad_accum = 1;
+    st.offload = offload;
+    struct rank_options o = {.model = model, .strategy = st, .threads = 2};
+    b.s.keep = 2;
+    ranks_run(&o, train_on, &b);
+    return b;
+}
+
+static void a_save_is_of_the_step_it_began_at_though_training_goes_on(void **state)
+{
+    (void)state;
+    static const struct {
+        enum strategy_kind kind;
+        unsigned offload;
+        bool is_sync;
+    } FORMS[] = {{STRATEGY_DDP, 0, false}, {STRATEGY_ZERO3, 0, false}, {STRATEGY_ZERO1, 0, true},
+        {STRATEGY_ZERO2, OFFLOAD_OPTIMIZER, false}};
+    for (size_t i = 0; i < BASE_COUNT(FORMS); i++) {
+        struct err e;
+        dir_remove(root, &e);
+        struct beside b = run_beside(FORMS[i].kind, FORMS[i].offload,
+            (struct beside){.s = {.hosts = 2, .has_partner = true, .is_sync = FORMS[i].is_sync}});
+        assert_int_equal(b.s.report.step, 3);
+        assert_true(b.s.report.seconds > 0 && b.s.report.stall_s <= b.s.report.seconds);
+        for (int64_t step = 2; step <= 3; step++) {
+            struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+                (struct setting){.hosts = 1, .is_loading = true, .load_step = step});
+            if (loaded.rc)
+                fail_msg("%s", loaded.msg);
+            assert_true(loaded.state_hash == b.hash[step]);
+        }
+    }
+}
+
+/* Training and waiting for it write the same files. */
+static void with_and_without_a_copy_the_files_are_the_same(void **state)
+{
+    (void)state;
+    char hex[2][HASH128_HEX];
+    for (int i = 0; i < 2; i++) {
+        struct err e;
+        dir_remove(root, &e);
+        struct setting s = run(STRATEGY_ZERO3, 2, 1, PRECISION_BF16,
+            (struct setting){.hosts = 1, .steps = 2, .is_sync = i == 1});
+        char *path = base_printf("%s/host-0/step-00000002/rank-0001.safetensors", root);
+        assert_int_equal(hash128_file(path, hex[i], &e), RC_OK);
+        char *other = base_printf("%s/host-0/step-00000002/rank-0000.safetensors", root);
+        assert_int_equal(s.report.bytes, file_size(path) + file_size(other));
+        free(path);
+        free(other);
+    }
+    assert_string_equal(hex[0], hex[1]);
+}
+
+static void a_save_that_is_given_up_does_not_count(void **state)
+{
+    (void)state;
+    struct beside b =
+        run_beside(STRATEGY_ZERO3, 0, (struct beside){.s = {.hosts = 1}, .is_cut = true});
+    char *half = base_printf("%s/host-0/step-00000006", root);
+    bool is_whole = file_exists(half); /* it may have been quicker than the end */
+    struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+        (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
+    if (loaded.rc)
+        fail_msg("%s", loaded.msg);
+    assert_int_equal(loaded.info.step, is_whole ? 6 : 3);
+    assert_true(loaded.state_hash == b.hash[loaded.info.step]);
+    free(half);
 }
 
 static void old_checkpoints_and_leavings_go_but_the_last_ones_stay(void **state)
@@ -310,6 +489,27 @@ static void old_checkpoints_and_leavings_go_but_the_last_ones_stay(void **state)
     char *tmp = base_printf("%s/host-0/step-%08d.tmp", root, 4);
     assert_false(file_exists(tmp));
     free(tmp);
+}
+
+/* Going back to step 1 and on from there: steps 2 to 4 were another course of the same run. */
+static void steps_of_an_abandoned_course_go_when_the_new_one_is_saved(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        run(STRATEGY_ZERO1, 2, 1, PRECISION_FP32,
+            (struct setting){
+                .hosts = 1, .steps = 1, .is_loading = i > 0, .load_step = -1, .keep = 9});
+    struct setting other = run(STRATEGY_ZERO1, 2, 2, PRECISION_FP32,
+        (struct setting){.hosts = 1, .steps = 2, .is_loading = true, .load_step = 1, .keep = 2});
+    for (int i = 1; i < 5; i++) {
+        char *path = base_printf("%s/host-0/step-%08d", root, i);
+        assert_int_equal(file_exists(path), (i == 2) || (i == 3));
+        free(path);
+    }
+    struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
+        (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
+    assert_int_equal(loaded.info.step, 3);
+    assert_true(loaded.state_hash == other.state_hash);
 }
 
 static void a_folder_that_cannot_be_written_leaves_the_old_checkpoint(void **state)
@@ -422,7 +622,12 @@ int test_checkpoint(void)
         T(without_partner_a_lost_host_is_one_clear_sentence),
         T(a_damaged_file_sends_the_load_to_the_step_before),
         T(a_truncated_manifest_is_passed_over),
+        T(any_changed_byte_is_found),
+        T(a_save_is_of_the_step_it_began_at_though_training_goes_on),
+        T(with_and_without_a_copy_the_files_are_the_same),
+        T(a_save_that_is_given_up_does_not_count),
         T(old_checkpoints_and_leavings_go_but_the_last_ones_stay),
+        T(steps_of_an_abandoned_course_go_when_the_new_one_is_saved),
         T(a_folder_that_cannot_be_written_leaves_the_old_checkpoint),
         T(a_disk_that_fills_up_leaves_the_old_checkpoint_and_nothing_else),
         T(lying_headers_are_refused),
