@@ -87,6 +87,9 @@ static void show_event(void *ctx, const struct json *event)
         show_checkpoint(w->out, event);
     else if (strcmp(name, "resumed") == 0 && *safe)
         out_note(w->out, "%s", safe);
+    else if (strcmp(name, "evaluation") == 0)
+        out_note(w->out, "validation loss %.4f at step %lld", json_num(event, "loss", NAN),
+            (long long)json_int(event, "step", 0));
     else if (strcmp(name, "rollback") == 0)
         out_note(w->out,
             "diverged at step %lld; back to the checkpoint of step %lld, with new data",
@@ -237,6 +240,8 @@ void run_status_json(struct json *doc, const struct run_info *r)
     json_add(doc, "measured", measured);
     const struct json *memory = json_get(r->status, "memory");
     json_add(doc, "memory", memory ? json_clone(memory) : NULL);
+    const struct json *evaluation = json_get(r->status, "evaluation");
+    json_add(doc, "evaluation", evaluation ? json_clone(evaluation) : NULL);
     json_add_num(predicted, "step_seconds", r->predicted_step_s);
     json_add_num(predicted, "tokens_per_second", r->predicted_tokens_per_s);
     json_add_num(predicted, "mfu", r->predicted_mfu);
@@ -276,6 +281,14 @@ static void print_memory(struct out *out, const struct run_info *r)
             planned_copy >= 0 ? units_bytes(b, (double)planned_copy) : "-");
 }
 
+static void print_validation(struct out *out, const struct run_info *r)
+{
+    const struct json *v = json_get(r->status, "evaluation");
+    if (v)
+        out_printf(out, "  %-14s %14.4f   of step %lld\n", "validation", json_num(v, "loss", NAN),
+            (long long)json_int(v, "step", -1));
+}
+
 static void print_measured(struct out *out, const struct run_info *r)
 {
     struct json *m = last_metrics(r);
@@ -287,6 +300,7 @@ static void print_measured(struct out *out, const struct run_info *r)
     snprintf(loss, sizeof(loss), "%.4f", json_num(m, "loss", NAN));
     pair(out, "", "measured", "planned");
     pair(out, "loss", loss, "-");
+    print_validation(out, r);
     pair(out, "step", isfinite(seconds) ? units_seconds(a, seconds) : "-",
         isfinite(r->predicted_step_s) ? units_seconds(b, r->predicted_step_s) : "-");
     pair(out, "tokens/s", isfinite(rate) ? units_count(a, rate) : "-",

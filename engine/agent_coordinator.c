@@ -51,6 +51,7 @@ struct coord {
     struct json *checkpoint; /* the newest, as status says it; NULL before */
     struct json *metrics;    /* last record */
     struct json *memory;     /* what rank 0 told of it; NULL before */
+    struct json *evaluation; /* the last one; NULL before */
 };
 
 struct coord *coord_new(const struct run_spec *spec, const struct coord_ops *ops, void *ctx,
@@ -79,6 +80,7 @@ void coord_free(struct coord *c)
     json_free(c->checkpoint);
     json_free(c->metrics);
     json_free(c->memory);
+    json_free(c->evaluation);
     free(c->nodes);
     free(c->ranks);
     free(c);
@@ -407,6 +409,20 @@ static void took_resumed(struct coord *c, const struct json *event)
     json_free(v);
 }
 
+static void took_evaluation(struct coord *c, const struct json *event)
+{
+    static const char *const keys[] = {"loss", "tokens", "seconds"};
+    json_free(c->evaluation);
+    c->evaluation = json_obj();
+    json_add_int(c->evaluation, "step", json_int(event, "step", -1));
+    for (size_t i = 0; i < BASE_COUNT(keys); i++)
+        json_add_num(c->evaluation, keys[i], json_num(event, keys[i], NAN));
+    struct json *v = json_clone(c->evaluation);
+    json_add_str(v, "event", "evaluation");
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
 static void took_rollback(struct coord *c, const struct json *event)
 {
     struct json *v = json_obj();
@@ -466,6 +482,8 @@ void coord_event(struct coord *c, size_t host, const struct json *event, double 
         took_rollback(c, event);
     else if (strcmp(name, "resumed") == 0 && number == 0)
         took_resumed(c, event);
+    else if (strcmp(name, "evaluation") == 0 && number == 0)
+        took_evaluation(c, event);
     else if (strcmp(name, "memory") == 0 && number == 0)
         took_memory(c, event);
     else if (strcmp(name, "failed") == 0)
@@ -677,6 +695,7 @@ struct json *coord_status(const struct coord *c, double now_s)
     json_add_num(o, "cost_usd", cost < 0 ? NAN : (double)cost / USD_MICRO);
     json_add(o, "metrics", c->metrics ? json_clone(c->metrics) : NULL);
     json_add(o, "memory", c->memory ? json_clone(c->memory) : NULL);
+    json_add(o, "evaluation", c->evaluation ? json_clone(c->evaluation) : NULL);
     if (c->spec->host_count <= 100) /* more would not fit into a message */
         json_add(o, "hosts", hosts_status(c, now_s));
     return o;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_line.h"
 #include "base/str.h"
 #include "engine/checkpoint.h"
 #include "engine/comm.h"
@@ -20,6 +21,7 @@
 #include "engine/executor.h"
 #include "engine/init.h"
 #include "engine/rank_setup.h"
+#include "engine/validation.h"
 #include "kernels/kernels.h"
 #include "planner/training.h"
 #include "run/message.h"
@@ -30,6 +32,7 @@ struct rank_run {
     struct rank_setup setup; /* spec, schedule, comm, executor, data */
     struct control *control;
     struct training training;
+    struct validation validation;
     struct checkpoint *checkpoint;
     char *checkpoint_dir;
     int *host_of;
@@ -216,6 +219,25 @@ static enum rc restore(struct rank_run *r, struct err *e)
     return RC_OK;
 }
 
+/* --- validation --- */
+
+static enum rc validate(struct rank_run *r, struct err *e)
+{
+    struct evaluation out;
+    enum rc rc = validation_run(&r->validation, &out, e);
+    if (rc || !is_first(r))
+        return rc;
+    struct json_line l;
+    json_line_begin(&l, r->line, sizeof(r->line));
+    json_line_word(&l, "event", "evaluation");
+    json_line_int(&l, "step", r->step);
+    json_line_num(&l, "loss", out.loss);
+    json_line_int(&l, "tokens", (int64_t)out.targets);
+    json_line_num(&l, "seconds", out.seconds);
+    control_send_line(r->control, r->line, json_line_end(&l));
+    return RC_OK;
+}
+
 /* --- steps --- */
 
 /* Rank r of N takes, in micro step a, positions c + (a N + r) b .. + b of the data order. */
@@ -330,6 +352,8 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
     if (is_first(r))
         send_step(r, &out, p.lr, is_spike);
     rc = check_numbers(r, &out, e);
+    if (!rc && validation_is_due(&r->validation, r->step) && !out.is_stop)
+        rc = validate(r, e);
     if (!rc)
         rc = end_save(r, false, e);
     /* a step without an update is not worth a checkpoint, but one at the end has what came before
@@ -403,6 +427,8 @@ static enum rc run(struct rank_run *r, const struct arguments *a, struct err *e)
     if (!rc)
         rc = rank_setup_data(&r->setup, r->training.seed, e);
     if (!rc)
+        rc = validation_open(&r->validation, &r->setup, e);
+    if (!rc)
         rc = train(r, e);
     return rc && r->checkpoint ? checkpoint_blame(r->checkpoint, e) : rc;
 }
@@ -425,6 +451,7 @@ int rank_main(int argc, char **argv)
         fprintf(stderr, "berth-engine: rank %d: %s\n", a.rank, e.msg);
         send_failure(&r, &e);
     }
+    validation_close(&r.validation);
     if (!checkpoint_close(r.checkpoint))
         _exit(rc_exit_code(rc)); /* what its thread uses must stay until the process is gone */
     rank_setup_close(&r.setup);

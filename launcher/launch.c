@@ -28,6 +28,19 @@ void launch_let_go(struct launch *l)
     l->hold_fd = -1;
 }
 
+static struct launch *launch_new(const struct launch_options *o)
+{
+    struct launch *l = base_calloc(1, sizeof(*l));
+    l->o = o;
+    l->hold_fd = -1;
+    l->data.what = "data";
+    l->eval_data.what = "eval_data";
+    job_init(&l->plan.job);
+    run_info_init(&l->info);
+    run_spec_init(&l->spec);
+    return l;
+}
+
 void launch_free(struct launch *l)
 {
     if (!l)
@@ -42,7 +55,8 @@ void launch_free(struct launch *l)
     run_spec_release(&l->spec);
     free(l->names);
     free(l->engine);
-    free(l->data_local);
+    launch_input_release(&l->data);
+    launch_input_release(&l->eval_data);
     free(l);
 }
 
@@ -177,45 +191,25 @@ static void set_data_kind(struct launch *l)
     l->spec.data.kind = base_strdup(kind ? kind : data_kind_name(l->plan.job.data_kind));
 }
 
-/* What the ranks would refuse is better refused before anything is sent. */
-static enum rc check_local_data(const struct launch *l, struct err *e)
-{
-    unsigned char first[4];
-    enum data_kind kind;
-    FILE *f = fopen(l->data_local, "re");
-    if (!f)
-        return err_sys(e, RC_INVALID, "cannot open '%s'", l->data_local);
-    size_t n = fread(first, 1, sizeof first, f);
-    fclose(f);
-    enum rc rc = data_kind_parse(l->spec.data.kind, &kind, e);
-    return rc ? rc : data_kind_settle(&kind, kind, l->data_local, first, n, e);
-}
-
 static enum rc set_data(struct launch *l, const char *data, struct err *e)
 {
-    free(l->spec.data.path);
-    free(l->data_local);
-    l->spec.data.path = NULL;
-    l->data_local = NULL;
-    if (str_starts(data, "host:")) {
-        if (data[5] != '/')
-            return err_set(e, RC_USAGE, "data '%s' needs an absolute path on the nodes", data);
-        l->spec.data.path = base_strdup(data + 5);
+    enum rc rc = launch_input_set(&l->data, &l->spec.data.path, data, e);
+    return rc ? rc : launch_input_check(&l->data, l->spec.data.kind, e);
+}
+
+/* Held-out text is of the plan, with its kind; a resumed run keeps it. */
+static enum rc set_eval_data(struct launch *l, struct err *e)
+{
+    const struct job *j = &l->plan.job;
+    struct run_evaluation *v = &l->spec.evaluation;
+    if (!j->eval_data[0] || (l->is_resume && v->data.path))
         return RC_OK;
-    }
-    if (str_starts(data, "shared:")) {
-        if (data[7] != '/')
-            return err_set(e, RC_USAGE, "data '%s' needs an absolute path on the nodes", data);
-        l->spec.data.path = base_strdup(data + 7);
-        return RC_OK;
-    }
-    l->data_local = base_strdup(str_starts(data, "local:") ? data + 6 : data);
-    enum rc rc = stage_file_init(&l->data_file, l->data_local, 0600, e);
-    if (!rc && l->data_file.bytes == 0)
-        rc = err_set(e, RC_INVALID, "data file '%s' is empty", l->data_local);
-    if (!rc)
-        rc = check_local_data(l, e);
-    return rc ? err_in(e, "data") : RC_OK;
+    free(v->data.kind);
+    v->data.kind = base_strdup(data_kind_name(j->data_kind));
+    v->every_steps = job_eval_every_steps(j);
+    v->tokens = job_eval_tokens(j);
+    enum rc rc = launch_input_set(&l->eval_data, &v->data.path, j->eval_data, e);
+    return rc ? rc : launch_input_check(&l->eval_data, v->data.kind, e);
 }
 
 static enum rc set_checkpoints(struct launch *l, const char *store, struct err *e)
@@ -386,6 +380,8 @@ static enum rc settle(struct launch *l, struct err *e)
     else if (!l->spec.data.path)
         rc = err_set(e, RC_USAGE, "neither the plan nor --data says what to train on");
     if (!rc)
+        rc = set_eval_data(l, e);
+    if (!rc)
         rc = set_checkpoints(l, store, e);
     if (!rc)
         rc = make_token(&l->spec, e);
@@ -413,13 +409,8 @@ static enum rc settle(struct launch *l, struct err *e)
 
 enum rc launch_prepare(struct launch **out, const struct launch_options *o, struct err *e)
 {
-    struct launch *l = base_calloc(1, sizeof(*l));
+    struct launch *l = launch_new(o);
     *out = NULL;
-    l->o = o;
-    l->hold_fd = -1;
-    job_init(&l->plan.job);
-    run_info_init(&l->info);
-    run_spec_init(&l->spec);
     l->spec.env = json_obj();
     enum rc rc = read_plan(l, o->plan_path, e);
     if (!rc)
@@ -538,16 +529,11 @@ static void renew_spec(struct launch *l)
 enum rc launch_prepare_resume(
     struct launch **out, const char *run, const struct launch_options *o, struct err *e)
 {
-    struct launch *l = base_calloc(1, sizeof(*l));
+    struct launch *l = launch_new(o);
     struct hosts old = {0};
     char *plan = NULL;
     *out = NULL;
-    l->o = o;
-    l->hold_fd = -1;
     l->is_resume = true;
-    job_init(&l->plan.job);
-    run_info_init(&l->info);
-    run_spec_init(&l->spec);
     enum rc rc = load_old_run(l, run, e);
     if (!rc) {
         plan = o->plan_path ? base_strdup(o->plan_path) : run_dir_file(&l->info, RUN_USER_PLAN);
@@ -612,6 +598,18 @@ void launch_describe_cost(const struct launch *l, struct str *out)
         str_addf(out, "; stops after %s", units_seconds(text, l->spec.limits.max_s));
 }
 
+static void describe_input(const struct launch_input *in, const char *word, const char *workdir,
+    const char *node_path, struct str *out)
+{
+    if (!in->local) {
+        str_addf(out, "  %-8s %s (must be there)\n", word, node_path);
+        return;
+    }
+    char *dir = run_data_dir(workdir, in->file.sha256);
+    str_addf(out, "  %-8s %s/ (from %s)\n", word, dir, in->local);
+    free(dir);
+}
+
 static void describe_host(const struct launch *l, size_t i, struct str *out)
 {
     const struct run_node *n = &l->info.nodes[i];
@@ -624,13 +622,9 @@ static void describe_host(const struct launch *l, size_t i, struct str *out)
         out, "host %s (node %lld%s)\n", n->host, (long long)n->node, i == 0 ? ", coordinator" : "");
     str_addf(out, "  ranks    %lld to %lld\n", (long long)first, (long long)(first + n->ranks - 1));
     str_addf(out, "  engine   %s/berth-engine (from %s)\n", engine, l->engine);
-    if (l->data_local) {
-        char *data = run_data_dir(workdir, l->data_file.sha256);
-        str_addf(out, "  data     %s/ (from %s)\n", data, l->data_local);
-        free(data);
-    } else {
-        str_addf(out, "  data     %s (must be there)\n", l->spec.data.path);
-    }
+    describe_input(&l->data, "data", workdir, l->spec.data.path, out);
+    if (l->eval_data.local || l->spec.evaluation.data.path)
+        describe_input(&l->eval_data, "validate", workdir, l->spec.evaluation.data.path, out);
     str_addf(out, "  write    %s/%s\n", dir, RUN_FILE_SPEC);
     str_addf(out, "  run      %s/berth-engine agent --dir %s\n", engine, dir);
     for (int64_t r = first; r < first + n->ranks; r++)

@@ -4,6 +4,7 @@
 
 #include "launcher/hosts.h"
 #include "launcher/launch.h"
+#include "launcher/launch_input.h"
 #include "launcher/preflight.h"
 #include "launcher/run_dir.h"
 #include "launcher/stage.h"
@@ -24,8 +25,8 @@ struct launch {
     bool is_written;      /* the run's folder tells of this attempt */
     struct run_spec spec; /* without hosts until their addresses are known */
     char *engine;         /* local path */
-    struct stage_file engine_file, data_file;
-    char *data_local;           /* NULL: nothing to stage */
+    struct stage_file engine_file;
+    struct launch_input data, eval_data;
     int64_t micro_usd_per_hour; /* -1: unknown */
     /* while running */
     struct session *session;

@@ -104,8 +104,8 @@ static struct preflight_need need_of(const struct launch *l)
     /* where nobody asked for it, a host without the memory does without */
     if (l->o->checkpoint_mode && l->spec.checkpoint.is_async)
         need.ram_bytes += p->snapshot_bytes;
-    if (l->data_local)
-        need.disk_bytes += l->data_file.bytes;
+    need.disk_bytes += l->data.local ? l->data.file.bytes : 0;
+    need.disk_bytes += l->eval_data.local ? l->eval_data.file.bytes : 0;
     if (l->spec.checkpoint.store == RUN_STORE_PARTNER)
         need.disk_bytes += state * (l->spec.checkpoint.keep + 1);
     return need;
@@ -237,18 +237,15 @@ static enum rc stage_file(
     return rc;
 }
 
-static enum rc stage_data(struct launch *l, struct err *e)
+static enum rc stage_input(struct launch *l, const struct launch_input *in, struct err *e)
 {
-    const char *slash = strrchr(l->data_local, '/');
-    const char *name = slash ? slash + 1 : l->data_local;
+    if (!in->local)
+        return RC_OK;
     char **targets = base_calloc(l->hosts.count, sizeof(*targets));
-    for (size_t i = 0; i < l->hosts.count; i++) {
-        char *dir = run_data_dir(l->info.nodes[i].workdir, l->data_file.sha256);
-        targets[i] = path_join(dir, name);
-        free(dir);
-    }
-    say(l, true, "staging data");
-    enum rc rc = stage_file(l, &l->data_file, (const char *const *)targets, e);
+    for (size_t i = 0; i < l->hosts.count; i++)
+        targets[i] = launch_input_node_path(in, l->info.nodes[i].workdir);
+    say(l, true, "staging %s", in->what);
+    enum rc rc = stage_file(l, &in->file, (const char *const *)targets, e);
     for (size_t i = 0; i < l->hosts.count; i++)
         free(targets[i]);
     free(targets);
@@ -265,8 +262,10 @@ static enum rc stage_all(struct launch *l, struct err *e)
     free(targets);
     if (!rc)
         rc = try_engine(l, e);
-    if (!rc && l->data_local)
-        rc = stage_data(l, e);
+    if (!rc)
+        rc = stage_input(l, &l->data, e);
+    if (!rc)
+        rc = stage_input(l, &l->eval_data, e);
     return rc;
 }
 
@@ -372,17 +371,21 @@ static void fill_spec_hosts(struct launch *l)
     }
 }
 
-/* Spec of node i as one text; the data's path differs by work folder. Caller frees. */
+static void set_node_path(
+    const struct launch *l, size_t i, const struct launch_input *in, char **node_path)
+{
+    if (!in->local)
+        return;
+    free(*node_path);
+    *node_path = launch_input_node_path(in, l->info.nodes[i].workdir);
+}
+
+/* Spec of node i as one text; paths of inputs differ by work folder. Caller frees. */
 static char *spec_text(struct launch *l, size_t i)
 {
     l->spec.self = i;
-    if (l->data_local) {
-        const char *slash = strrchr(l->data_local, '/');
-        char *dir = run_data_dir(l->info.nodes[i].workdir, l->data_file.sha256);
-        free(l->spec.data.path);
-        l->spec.data.path = path_join(dir, slash ? slash + 1 : l->data_local);
-        free(dir);
-    }
+    set_node_path(l, i, &l->data, &l->spec.data.path);
+    set_node_path(l, i, &l->eval_data, &l->spec.evaluation.data.path);
     struct json *v = run_spec_to_json(&l->spec);
     char *text = json_print(v, true);
     json_free(v);

@@ -175,6 +175,12 @@ static const struct field fields[] = {
     {{"data_kind", "auto, bytes, uint16, uint32 or llmc",
          "how that file holds tokens; default auto"},
         OTHER, 0, 0, read_data_kind},
+    {{"eval_data", "text", "held-out text of the same kind, for the validation loss"}, TEXT,
+        TEXT_AT(eval_data), NULL},
+    {{"eval_every_steps", "count", "steps between validations; default a tenth of the run"}, COUNT,
+        AT(eval_every_steps), 0, NULL},
+    {{"eval_tokens", "count", "of each validation; default eight global batches"}, COUNT,
+        AT(eval_tokens), 0, NULL},
     {{"data_bytes", "size", "bytes of data to upload before the run"}, BYTES, AT(data_bytes), 0,
         NULL},
     {{"upload_bytes_per_second", "number", "rate of that upload; default 12.5e6 (100 Mbit/s)"},
@@ -274,6 +280,8 @@ enum rc job_refuse_zero(const char *field, double value, struct err *e)
         {"checkpoint_every", "the default"},
         {"lora", "training the whole model"},
         {"doc_tokens", "one text a sequence"},
+        {"eval_every_steps", "the default"},
+        {"eval_tokens", "the default"},
     };
     for (size_t i = 0; !(value > 0) && i < BASE_COUNT(positive); i++) {
         if (strcmp(positive[i].field, field) != 0)
@@ -548,6 +556,12 @@ enum rc job_finish(struct job *j, struct err *e)
         rc = finish_seq(j, e);
     if (!rc)
         rc = finish_batch(j, e);
+    if (!rc && !j->eval_data[0] && (j->eval_every_steps > 0 || j->eval_tokens > 0))
+        rc = err_set(e, RC_USAGE,
+            "validate on what? eval_data says, eval_every_steps and "
+            "eval_tokens only how often and how much");
+    if (!rc && j->eval_tokens > max_tokens)
+        rc = err_set(e, RC_LIMIT, "validations of more than 10^18 tokens cannot be planned");
     if (!rc)
         rc = training_from_json(&(struct training){0}, j->training, job_steps(j), e);
     if (j->upload_bytes_per_s <= 0)
@@ -568,4 +582,21 @@ int64_t job_step_sequences(const struct job *j)
 int64_t job_steps(const struct job *j)
 {
     return (j->tokens - 1) / j->global_batch_tokens + 1;
+}
+
+int64_t job_eval_every_steps(const struct job *j)
+{
+    int64_t tenth = job_steps(j) / 10;
+    return j->eval_every_steps > 0 ? j->eval_every_steps : tenth > 0 ? tenth : 1;
+}
+
+int64_t job_eval_tokens(const struct job *j)
+{
+    return j->eval_tokens > 0 ? j->eval_tokens : 8 * j->global_batch_tokens;
+}
+
+int64_t job_evaluations(const struct job *j)
+{
+    int64_t steps = job_steps(j), every = job_eval_every_steps(j);
+    return j->eval_data[0] ? (steps + every - 1) / every : 0;
 }

@@ -44,7 +44,10 @@ struct job {
     enum spot spot;
     char data[JOB_TEXT];
     enum data_kind data_kind;
-    int64_t data_bytes; /* to upload before the run */
+    char eval_data[JOB_TEXT]; /* held-out text, of the same kind; "": none */
+    int64_t eval_every_steps; /* 0: job_eval_every_steps says */
+    int64_t eval_tokens;      /* of each evaluation; 0: job_eval_tokens says */
+    int64_t data_bytes;       /* to upload before the run */
     double upload_bytes_per_s;
     double checkpoint_every_s; /* 0: what wastes the least time; a plan's job has it */
     char store[JOB_TEXT];
@@ -100,6 +103,10 @@ const char *job_stack(const struct job *j);
 /* Sequences of an optimizer step, and steps of the whole run (the last one counts whole). */
 int64_t job_step_sequences(const struct job *j);
 int64_t job_steps(const struct job *j);
+/* Validations of the whole run (0 without eval_data), steps between them, tokens of each. */
+int64_t job_evaluations(const struct job *j);
+int64_t job_eval_every_steps(const struct job *j);
+int64_t job_eval_tokens(const struct job *j);
 /* "" allows every word; else one of the comma-separated words, case-insensitive. */
 bool job_allows(const char *list, const char *word);
 

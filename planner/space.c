@@ -70,6 +70,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
         s.seq = k->job->seq;
         s.doc_tokens = k->job->doc_tokens;
+        s.evaluates = k->job->eval_data[0] != '\0';
         s.precision = fp32 ? PRECISION_FP32 : PRECISION_BF16;
         s.shard_degree = degree;
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)

@@ -40,6 +40,8 @@ void run_spec_release(struct run_spec *s)
     free(s->hosts);
     free(s->data.path);
     free(s->data.kind);
+    free(s->evaluation.data.path);
+    free(s->evaluation.data.kind);
     free(s->checkpoint.shared_path);
     json_free(s->plan);
     json_free(s->training);
@@ -141,6 +143,14 @@ static struct json *data_to_json(const struct run_data *d)
     return o;
 }
 
+static struct json *evaluation_to_json(const struct run_evaluation *v)
+{
+    struct json *o = data_to_json(&v->data);
+    json_add_int(o, "every_steps", v->every_steps);
+    json_add_int(o, "tokens", v->tokens);
+    return o;
+}
+
 static struct json *checkpoint_to_json(const struct run_checkpoint *c)
 {
     struct json *o = json_obj();
@@ -188,6 +198,8 @@ struct json *run_spec_to_json(const struct run_spec *s)
     json_add_int(o, "steps", s->steps);
     json_add_int(o, "resume_step", s->resume_step);
     json_add(o, "data", data_to_json(&s->data));
+    if (s->evaluation.data.path)
+        json_add(o, "evaluation", evaluation_to_json(&s->evaluation));
     json_add(o, "checkpoint", checkpoint_to_json(&s->checkpoint));
     json_add(o, "deadlines", deadlines_to_json(&s->deadlines));
     json_add(o, "limits", limits_to_json(&s->limits));
@@ -239,11 +251,11 @@ static enum rc read_hosts(struct run_spec *s, const struct json *v, struct err *
     return rc;
 }
 
-static enum rc read_data(struct run_data *d, const struct json *v, struct err *e)
+static enum rc read_data(struct run_data *d, const struct json *v, const char *key, struct err *e)
 {
     const struct json *o;
     const char *path;
-    enum rc rc = json_need_obj(v, "data", &o, e);
+    enum rc rc = json_need_obj(v, key, &o, e);
     if (!rc)
         rc = json_need_str(o, "path", &path, e);
     if (rc)
@@ -251,6 +263,19 @@ static enum rc read_data(struct run_data *d, const struct json *v, struct err *e
     d->path = base_strdup(path);
     d->kind = base_strdup(json_str(o, "kind", "auto"));
     return RC_OK;
+}
+
+static enum rc read_evaluation(struct run_evaluation *out, const struct json *v, struct err *e)
+{
+    const struct json *o = json_get(v, "evaluation");
+    if (!o)
+        return RC_OK;
+    enum rc rc = read_data(&out->data, v, "evaluation", e);
+    if (!rc)
+        rc = json_need_int(o, "every_steps", 1, INT64_MAX, &out->every_steps, e);
+    if (!rc)
+        rc = json_need_int(o, "tokens", 1, INT64_MAX, &out->tokens, e);
+    return rc ? err_in(e, "evaluation") : RC_OK;
 }
 
 static enum rc read_seconds(
@@ -384,7 +409,9 @@ enum rc run_spec_from_json(struct run_spec *out, const struct json *v, struct er
     if (!rc)
         rc = json_need_int(v, "self", 0, (int64_t)out->host_count - 1, &self, e);
     if (!rc)
-        rc = read_data(&out->data, v, e);
+        rc = read_data(&out->data, v, "data", e);
+    if (!rc)
+        rc = read_evaluation(&out->evaluation, v, e);
     if (!rc)
         rc = read_checkpoint(&out->checkpoint, v, e);
     if (!rc)

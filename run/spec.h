@@ -45,6 +45,13 @@ struct run_data {
     char *kind; /* word of a data_kind */
 };
 
+/* Validation; data.path NULL: none. */
+struct run_evaluation {
+    struct run_data data;
+    int64_t every_steps; /* 1 or more */
+    int64_t tokens;      /* of each, 1 or more */
+};
+
 struct run_checkpoint {
     int64_t every_steps; /* 0: only at the end and when stopped */
     double every_s;      /* whichever comes first; 0: no time limit */
@@ -79,6 +86,7 @@ struct run_spec {
     int64_t steps;       /* optimizer steps of the whole run */
     int64_t resume_step; /* a step, or RUN_RESUME_NONE, or RUN_RESUME_NEWEST */
     struct run_data data;
+    struct run_evaluation evaluation;
     struct run_checkpoint checkpoint;
     struct run_deadlines deadlines;
     struct run_limits limits;

@@ -53,6 +53,9 @@ static void fill_row(struct run_row *out, const struct run_info *r)
     const struct json *checkpoint = run_info_checkpoint(r);
     out->checkpoint_step = json_int(checkpoint, "step", -1);
     out->survives_host_loss = json_bool(checkpoint, "survives_host_loss", false);
+    const struct json *evaluation = json_get(r->status, "evaluation");
+    out->validation_loss = json_num(evaluation, "loss", NAN);
+    out->validation_step = json_int(evaluation, "step", -1);
     if (r->has_failure)
         str_copy(out->sentence, sizeof(out->sentence), r->failure.message);
     else if (r->reason)

@@ -121,8 +121,12 @@ static void draw_measured(const struct ui *ui, struct pane p)
     int x = text_putf(p, 1, half, ROLE_HEADER, "loss");
     x = text_putf(
         p, 1, x, ROLE_NORMAL, " %s", show_number(a, run_series_last(&v->series, RUN_LOSS)));
-    text_putf(p, 1, x, ROLE_DIM, "  grad norm %s",
-        show_number(b, run_series_last(&v->series, RUN_GRAD_NORM)));
+    if (isfinite(r->validation_loss))
+        text_putf(p, 1, x, ROLE_NORMAL, "  validation %s at step %lld",
+            show_number(b, r->validation_loss), (long long)r->validation_step);
+    else
+        text_putf(p, 1, x, ROLE_DIM, "  grad norm %s",
+            show_number(b, run_series_last(&v->series, RUN_GRAD_NORM)));
     x = text_putf(p, 2, half, ROLE_HEADER, "cost");
     if (r->money.micro_usd_per_hour >= 0)
         text_putf(p, 2, x, ROLE_NORMAL, " %s so far at %s an hour",

@@ -112,9 +112,38 @@ a_disk_full_while_saving_ends_the_run_with_the_old_checkpoint_whole() {
     nothing_left
 }
 
+held_out_text_is_staged_and_its_loss_falls() {
+    head -c 20000 /usr/share/common-licenses/MPL-2.0 >"$tmp/held-out.txt"
+    echo '{"model": "tiny-llama", "tokens": 16384, "seq": 64, "global_batch_tokens": 512,
+        "precision": "fp32", "strategies": ["zero3"], "eval_data": "local:'"$tmp"'/held-out.txt",
+        "eval_every_steps": 8, "eval_tokens": 4096, "training": {"lr": 3e-3, "schedule": "wsd"}}' \
+        >"$tmp/job.json"
+    "$berth" plan --offers "$tmp/offers.json" --objective time "$tmp/job.json" -q \
+        -o "$tmp/plan-eval.json" >/dev/null
+    "$berth" launch "$tmp/plan-eval.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt" >"$tmp/out" 2>"$tmp/err"
+    says "validation loss" "$tmp/err"
+    run=$("$berth" runs --json | jq -r '.runs[0].id')
+    "$berth" status "$run" --json "${sshd_connect[@]}" | jq -c .evaluation | tee "$tmp/evaluation"
+    [ "$(jq .step "$tmp/evaluation")" = 32 ]
+    [ "$(jq .tokens "$tmp/evaluation")" = 4096 ]
+    "$berth" status "$run" "${sshd_connect[@]}" >"$tmp/status"
+    says "validation" "$tmp/status"
+    grep -h '"evaluation"' "$(node_dir a 0)/events.jsonl" | jq .loss >"$tmp/losses"
+    cat "$tmp/losses"
+    [ "$(wc -l <"$tmp/losses")" = 4 ]
+    [ "$(sort -rg "$tmp/losses" | cmp - "$tmp/losses" && echo falls)" = falls ]
+    nothing_left
+    rm "$tmp/held-out.txt"
+    exits 2 "$berth" launch "$tmp/plan-eval.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
+        --data "local:$tmp/text.txt"
+    says "eval_data: cannot open '$tmp/held-out.txt'" "$tmp/err"
+}
+
 for f in a_rank_killed_in_a_step_is_named_and_the_run_can_go_on \
     a_lost_folder_is_restored_from_the_partner_and_training_is_the_same \
-    without_any_copy_the_missing_file_is_named; do
+    without_any_copy_the_missing_file_is_named \
+    held_out_text_is_staged_and_its_loss_falls; do
     t "$f" "$f"
 done
 mkdir -p "$tmp/small"

@@ -1,5 +1,6 @@
 #include "engine/rank.h"
 
+#include <assert.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -16,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "lib_count.h"
 #include "planner/plan_file.h"
 #include "planner/search.h"
@@ -25,7 +27,7 @@
 enum { STEPS = 100000, FIRST_COUNTED = 2, LAST_COUNTED = 12 };
 
 /* A plan for one rank on one core. */
-static struct json *make_plan(void)
+static struct json *make_plan(bool validates)
 {
     struct err e = ERR_INIT;
     struct rates *rates = NULL;
@@ -49,6 +51,7 @@ static struct json *make_plan(void)
     j.seq = 32;
     j.global_batch_tokens = 64;
     j.tokens = STEPS * j.global_batch_tokens;
+    str_copy(j.eval_data, sizeof j.eval_data, validates ? "host:/unused" : "");
     assert_int_equal(job_finish(&j, &e), RC_OK);
     struct search_input in = {.job = &j, .offers = l, .rates = rates};
     assert_int_equal(search_run(&found, &in, &e), RC_OK);
@@ -69,24 +72,33 @@ static void write_file(const char *dir, const char *name, const void *bytes, siz
     free(path);
 }
 
+struct run_kind {
+    const char *training;
+    int64_t every_steps; /* between checkpoints; 0: none, and all tokens are 0 */
+    int64_t eval_tokens; /* of each validation, every 4 steps; 0: none */
+};
+
 /* Tokens are bytes of a fixed sequence, or zeros. */
-static void make_run_dir(const char *dir, const char *training, int64_t every_steps)
+static void make_run_dir(const char *dir, const struct run_kind *r)
 {
     static unsigned char bytes[8192];
     struct run_spec s;
     struct err e = ERR_INIT;
     run_spec_init(&s);
-    assert_int_equal(json_parse(&s.training, training, strlen(training), &e), RC_OK);
-    s.checkpoint.every_steps = every_steps;
+    assert_int_equal(json_parse(&s.training, r->training, strlen(r->training), &e), RC_OK);
+    s.checkpoint.every_steps = r->every_steps;
     for (size_t i = 0; i < sizeof(bytes); i += 2) /* uint16, below 256 */
-        bytes[i] = every_steps ? (unsigned char)(i * i * 2654435761u >> 16) : 0;
+        bytes[i] = r->every_steps ? (unsigned char)(i * i * 2654435761u >> 16) : 0;
     snprintf(s.id, sizeof(s.id), "20261130-083000-abcd");
     memset(s.token, 'a', sizeof(s.token) - 1);
     run_spec_add_host(&s, "here", "127.0.0.1", 0, 1);
     s.steps = STEPS;
     s.data.path = path_join(dir, "tokens");
     s.data.kind = base_strdup("uint16");
-    s.plan = make_plan();
+    if (r->eval_tokens > 0)
+        s.evaluation = (struct run_evaluation){
+            {base_strdup(s.data.path), base_strdup("uint16")}, 4, r->eval_tokens};
+    s.plan = make_plan(r->eval_tokens > 0);
     struct json *v = run_spec_to_json(&s);
     char *text = json_print(v, false);
     write_file(dir, "tokens", bytes, sizeof(bytes));
@@ -101,10 +113,13 @@ struct agent {
     int fd;
     char buf[1 << 16];
     size_t len;
-    bool counts;   /* allocations, and ends the run afterwards */
-    int64_t steps; /* highest seen */
+    bool counts;      /* allocations, and ends the run afterwards */
+    int64_t stops_at; /* ends the run at this step; 0: not */
+    int64_t steps;    /* highest seen */
     int allocations;
-    int spikes, rollbacks;
+    int spikes, rollbacks, validations;
+    double validation_loss[2]; /* the first and the last */
+    int64_t validation_tokens;
     int64_t rolled_back_to;
     char failure[512];
     bool is_stopped; /* the rank said so, after it was told to stop */
@@ -130,10 +145,19 @@ static void take_line(struct agent *a, const char *line)
         a->spikes += strstr(line, "\"is_spike\":true") != NULL;
         if (a->counts && a->steps == FIRST_COUNTED)
             count_start();
+        if (a->stops_at && a->steps == a->stops_at)
+            say(a, "{\"cmd\":\"stop\"}\n");
         if (a->counts && a->steps == LAST_COUNTED) {
             a->allocations = count_stop();
             say(a, "{\"cmd\":\"stop\"}\n");
         }
+    }
+    if (strstr(line, "\"event\":\"evaluation\"") && step) {
+        a->validations++;
+        const char *loss = strstr(line, "\"loss\":"), *tokens = strstr(line, "\"tokens\":");
+        assert(loss && tokens && strtoll(step + 7, NULL, 10) % 4 == 0);
+        a->validation_loss[a->validations > 1] = strtod(loss + 7, NULL);
+        a->validation_tokens = strtoll(tokens + 9, NULL, 10);
     }
     if (strstr(line, "\"event\":\"rollback\"") && step) {
         a->rollbacks++;
@@ -164,11 +188,11 @@ static void *agent_main(void *arg)
 }
 
 /* A rank with this training object, in this process; its exit status. */
-static int run_rank(struct agent *a, const char *training, int64_t every_steps)
+static int run_rank(struct agent *a, struct run_kind kind)
 {
     char dir[] = "/tmp/berth-rank-XXXXXX";
     assert_non_null(mkdtemp(dir));
-    make_run_dir(dir, training, every_steps);
+    make_run_dir(dir, &kind);
     int pair[2], kept = fcntl(MSG_CONTROL_FD, F_DUPFD_CLOEXEC, 10);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     a->fd = fcntl(pair[0], F_DUPFD_CLOEXEC, 10);
@@ -199,10 +223,25 @@ static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **st
 {
     (void)state;
     static struct agent a = {.counts = true};
-    assert_int_equal(run_rank(&a, "{}", 0), 0);
+    assert_int_equal(run_rank(&a, (struct run_kind){"{}", 0, 64}), 0);
     assert_true(a.steps >= LAST_COUNTED);
     assert_true(a.is_stopped);
     assert_int_equal(a.allocations, 0);
+    assert_int_equal(a.validations, LAST_COUNTED / 4);
+    assert_int_equal(a.validation_tokens, 64);
+}
+
+/* The file has 127 samples of 32 tokens, of which the last lacks a target: all are used, none
+ * twice. */
+static void validation_takes_what_there_is_and_falls_with_training(void **state)
+{
+    (void)state;
+    static struct agent a = {.stops_at = 37};
+    assert_int_equal(run_rank(&a, (struct run_kind){"{\"lr\": 3e-3}", 100, 1 << 20}), 0);
+    assert_int_equal(a.validations, 9);
+    assert_int_equal(a.validation_tokens, 127 * 32);
+    assert_true(a.validation_loss[1] < a.validation_loss[0]);
+    assert_true(a.validation_loss[0] < 6.5); /* ln 256 = 5.5 */
 }
 
 /* With such a limit about every second step is a spike, so that soon three in a row are. The
@@ -213,7 +252,8 @@ static void a_run_that_diverges_goes_back_once_and_ends_when_it_does_not_help(vo
 {
     (void)state;
     static struct agent a;
-    assert_int_equal(run_rank(&a, "{" NERVOUS ", \"divergence\": \"rollback\"}", 20), 1);
+    assert_int_equal(
+        run_rank(&a, (struct run_kind){"{" NERVOUS ", \"divergence\": \"rollback\"}", 20, 0}), 1);
     assert_true(a.spikes >= 3);
     assert_true(a.rollbacks >= 1);
     assert_true(a.rolled_back_to >= 20 && a.rolled_back_to % 20 == 0);
@@ -224,7 +264,7 @@ static void a_run_that_diverges_ends_and_keeps_its_checkpoint(void **state)
 {
     (void)state;
     static struct agent a;
-    assert_int_equal(run_rank(&a, "{" NERVOUS "}", 20), 1);
+    assert_int_equal(run_rank(&a, (struct run_kind){"{" NERVOUS "}", 20, 0}), 1);
     assert_int_equal(a.rollbacks, 0);
     assert_non_null(strstr(a.failure, "without an update"));
 }
@@ -233,6 +273,7 @@ int test_rank(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_the_first_steps_the_loop_of_a_rank_allocates_nothing),
+        cmocka_unit_test(validation_takes_what_there_is_and_falls_with_training),
         cmocka_unit_test(a_run_that_diverges_goes_back_once_and_ends_when_it_does_not_help),
         cmocka_unit_test(a_run_that_diverges_ends_and_keeps_its_checkpoint),
     };
