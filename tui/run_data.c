@@ -55,7 +55,7 @@ static void fill_row(struct run_row *out, const struct run_info *r)
     out->survives_host_loss = json_bool(checkpoint, "survives_host_loss", false);
     const struct json *evaluation = json_get(r->status, "evaluation");
     out->validation_loss = json_num(evaluation, "loss", NAN);
-    out->validation_step = json_int(evaluation, "step", -1);
+    out->validation_step = json_int(evaluation, "step", 0);
     if (r->has_failure)
         str_copy(out->sentence, sizeof(out->sentence), r->failure.message);
     else if (r->reason)

@@ -28,8 +28,8 @@ struct run_row {
     struct run_money money;
     double predicted_step_s, predicted_tokens_per_s, predicted_bytes; /* NaN: unknown */
     int64_t checkpoint_step; /* newest good one, -1: none known */
-    double validation_loss;  /* of the last validation; NaN: none yet */
-    int64_t validation_step;
+    double validation_loss;  /* of the last validation */
+    int64_t validation_step; /* 0: none yet */
     bool survives_host_loss;
     char sentence[RUN_SENTENCE]; /* why it failed, was cancelled or cannot be read; "" */
 };

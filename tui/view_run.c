@@ -121,7 +121,7 @@ static void draw_measured(const struct ui *ui, struct pane p)
     int x = text_putf(p, 1, half, ROLE_HEADER, "loss");
     x = text_putf(
         p, 1, x, ROLE_NORMAL, " %s", show_number(a, run_series_last(&v->series, RUN_LOSS)));
-    if (isfinite(r->validation_loss))
+    if (r->validation_step > 0)
         text_putf(p, 1, x, ROLE_NORMAL, "  validation %s at step %lld",
             show_number(b, r->validation_loss), (long long)r->validation_step);
     else
