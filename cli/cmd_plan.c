@@ -22,6 +22,7 @@
 #include "planner/limits.h"
 #include "planner/plan_file.h"
 #include "planner/plan_json.h"
+#include "planner/plan_reasons.h"
 
 enum { SHOWN_REJECTIONS = 4, SHOWN_BREAK_EVENS = 1 };
 
@@ -321,6 +322,7 @@ static enum rc write_plan(
     const char *at = out_is_reproducible(out) ? NULL : clock_rfc3339(now, clock_wall_s());
     struct json *doc = plan_file_make(
         plan, &p->job, offers_at(p->offers, plan->offer), p->rates, BERTH_VERSION, at);
+    plan_reasons_add(doc, p->search, (size_t)pick - 1, &p->job, p->offers);
     json_add(doc, "break_even", p->break_even ? json_clone(p->break_even) : NULL);
     char *text = json_print(doc, true);
     enum rc rc = RC_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "planner/adapter.h"
+#include "planner/figure.h"
 #include "planner/split.h"
 
 /* Stored attention scores: two bytes before and after the softmax, and a byte of mask. */
@@ -212,56 +213,47 @@ static double frozen_over(const struct rank *r, double shards)
     return (block * blocks + r->act * r->tables * r->table) / shards;
 }
 
-/* Adapters in the type of activations, as copies of fp32 ones or as such. */
-static struct states adapter_states(const struct rank *r)
+/* Of a trained parameter. Adapters are in the type of activations, as copies of fp32 ones or as
+ * such. */
+static struct states element_bytes(const struct rank *r)
 {
     const struct strategy *s = r->s;
     bool is_mixed = s->master_bytes > 0 && s->precision != PRECISION_FP32;
-    double param = is_mixed && r->p->has_fp32_shard ? 4 : r->act;
-    double grad = is_mixed ? r->p->grad_bytes : r->act;
-    double optimizer = s->moment_bytes;
+    bool is_on_host = s->offload & OFFLOAD_OPTIMIZER, is_whole = r->m.adapter.rank == 0;
+    struct states b = {.param = is_mixed && r->p->has_fp32_shard ? 4 : r->act,
+        .grad = is_mixed ? r->p->grad_bytes : r->act,
+        .optimizer = s->moment_bytes};
     if (is_mixed && !r->p->has_fp32_shard)
-        optimizer += s->master_bytes;
-    if ((s->offload & OFFLOAD_OPTIMIZER) || s->memory.pages_optimizer)
-        optimizer = 0;
-    double shards = (double)strategy_parameter_shards(&r->own);
-    double kept = param * adapters_over(r, shards) + frozen_over(r, shards);
-    return (struct states){s->offload & OFFLOAD_PARAMETERS ? 0 : kept,
-        grad * adapters_over(r, (double)strategy_gradient_shards(&r->own)),
-        optimizer * adapters_over(r, (double)strategy_optimizer_shards(&r->own))};
+        b.optimizer += s->master_bytes;
+    if (is_whole && s->memory.reduces_in_16bit)
+        b.grad = r->act;
+    bool has_accumulator = is_mixed && r->p->bf16_accumulator_bytes > 0 &&
+                           s->precision != PRECISION_FP16 && s->parallel.pipeline > 1;
+    if (is_whole && has_accumulator)
+        b.grad += r->p->bf16_accumulator_bytes;
+    else if (is_whole && is_mixed && !shards_parameters(s)) /* ZeRO-3 copies a group, later */
+        b.optimizer += r->p->step_grad_bytes;
+    if (s->offload & OFFLOAD_PARAMETERS)
+        b.param = 0;
+    if (is_on_host || s->memory.pages_optimizer)
+        b.optimizer = 0;
+    if (is_whole && is_on_host && s->kind >= STRATEGY_ZERO2)
+        b.grad = 0; /* a bucket at a time */
+    return b;
 }
 
 static struct states make_states(const struct rank *r)
 {
-    if (r->m.adapter.rank > 0)
-        return adapter_states(r);
-    const struct strategy *s = r->s;
-    bool is_mixed = s->master_bytes > 0 && s->precision != PRECISION_FP32;
-    bool is_on_host = s->offload & OFFLOAD_OPTIMIZER;
-    double param = is_mixed && r->p->has_fp32_shard ? 4 : r->act;
-    double grad = is_mixed ? r->p->grad_bytes : r->act;
-    if (s->memory.reduces_in_16bit)
-        grad = r->act;
-    bool has_accumulator = is_mixed && r->p->bf16_accumulator_bytes > 0 &&
-                           s->precision != PRECISION_FP16 && s->parallel.pipeline > 1;
-    double optimizer = s->moment_bytes;
-    if (is_mixed && !r->p->has_fp32_shard)
-        optimizer += s->master_bytes;
-    if (has_accumulator)
-        grad += r->p->bf16_accumulator_bytes;
-    else if (is_mixed && !shards_parameters(s)) /* ZeRO-3 copies a group at a time, later */
-        optimizer += r->p->step_grad_bytes;
-    if (s->offload & OFFLOAD_PARAMETERS)
-        param = 0;
-    if (is_on_host)
-        optimizer = 0;
-    if (is_on_host && s->kind >= STRATEGY_ZERO2)
-        grad = 0; /* a bucket at a time */
-    if (s->memory.pages_optimizer)
-        optimizer = 0;
-    return (struct states){param * over(r, (double)strategy_parameter_shards(&r->own)),
-        grad * over(r, (double)strategy_gradient_shards(&r->own)),
-        optimizer * over(r, (double)strategy_optimizer_shards(&r->own))};
+    const struct states b = element_bytes(r);
+    double param = (double)strategy_parameter_shards(&r->own);
+    double grad = (double)strategy_gradient_shards(&r->own);
+    double optimizer = (double)strategy_optimizer_shards(&r->own);
+    if (r->m.adapter.rank == 0)
+        return (struct states){
+            b.param * over(r, param), b.grad * over(r, grad), b.optimizer * over(r, optimizer)};
+    double frozen = r->s->offload & OFFLOAD_PARAMETERS ? 0 : frozen_over(r, param);
+    return (struct states){b.param * adapters_over(r, param) + frozen,
+        b.grad * adapters_over(r, grad), b.optimizer * adapters_over(r, optimizer)};
 }
 
 /* --- whole parameters and gradients that the strategy brings together --- */
@@ -340,7 +332,13 @@ static double one_gradient(const struct rank *r)
     return r->act * fmax(r->table, (double)(r->m.ffn * r->m.width));
 }
 
-static struct engine_memory peak_of(const struct rank *r)
+/* A moment that may be the worst: what is live, and of the activations what blocks keep. */
+struct moment {
+    struct engine_memory memory;
+    double kept;
+};
+
+static struct moment peak_of(const struct rank *r)
 {
     struct states st = make_states(r);
     /* kept between micro batches, or for good; else they come as backward goes and activations go
@@ -353,26 +351,42 @@ static struct engine_memory peak_of(const struct rank *r)
     double acts = micro * r->in_flight;
     if (r->s->offload & OFFLOAD_ACTIVATIONS)
         acts = fmin(acts, 2 * block);
-    struct engine_memory base = {{0}, 0};
-    base.part[PART_PARAMETERS] = st.param;
-    base.part[PART_OPTIMIZER] = st.optimizer;
-    base.part[PART_GRADIENTS] = is_lasting ? grad : 0;
-    base.part[PART_GATHERED] = gathered(r);
-    base.part[PART_SCRATCH] = buckets(r);
+    struct moment base = {.kept = acts};
+    base.memory.part[PART_PARAMETERS] = st.param;
+    base.memory.part[PART_OPTIMIZER] = st.optimizer;
+    base.memory.part[PART_GRADIENTS] = is_lasting ? grad : 0;
+    base.memory.part[PART_GATHERED] = gathered(r);
+    base.memory.part[PART_SCRATCH] = buckets(r);
 
-    struct engine_memory loss = base, first = base, last = base;
-    loss.part[PART_ACTIVATIONS] = acts + 3 * r->tokens * r->act * r->wide + 2 * inputs(r);
-    loss.part[PART_LOGITS] = r->has_loss ? logits(r) : 0;
-    first.part[PART_ACTIVATIONS] = acts + block_live(r);
-    first.part[PART_UNIT_GRADIENTS] = unit_gradients(r);
-    last.part[PART_ACTIVATIONS] = acts - micro + fmin(micro, block) + block_live(r);
-    last.part[PART_UNIT_GRADIENTS] = unit_gradients(r);
-    last.part[PART_GRADIENTS] = grad;
-    add_up(&loss);
-    add_up(&first);
-    add_up(&last);
-    struct engine_memory *most = loss.total > first.total ? &loss : &first;
-    return most->total > last.total ? *most : last;
+    struct moment loss = base, first = base, last = base;
+    loss.memory.part[PART_ACTIVATIONS] = acts + 3 * r->tokens * r->act * r->wide + 2 * inputs(r);
+    loss.memory.part[PART_LOGITS] = r->has_loss ? logits(r) : 0;
+    first.memory.part[PART_ACTIVATIONS] = acts + block_live(r);
+    first.memory.part[PART_UNIT_GRADIENTS] = unit_gradients(r);
+    last.kept = acts - micro + fmin(micro, block);
+    last.memory.part[PART_ACTIVATIONS] = last.kept + block_live(r);
+    last.memory.part[PART_UNIT_GRADIENTS] = unit_gradients(r);
+    last.memory.part[PART_GRADIENTS] = grad;
+    add_up(&loss.memory);
+    add_up(&first.memory);
+    add_up(&last.memory);
+    struct moment *most = loss.memory.total > first.memory.total ? &loss : &first;
+    return most->memory.total > last.memory.total ? *most : last;
+}
+
+/* Of the first pipeline stage and the last, the fuller one. */
+static struct moment worst(struct rank *r, const struct model *m, const struct strategy *s)
+{
+    *r = make_rank(m, s, false);
+    struct moment first = peak_of(r);
+    if (s->parallel.pipeline <= 1)
+        return first;
+    struct rank end = make_rank(m, s, true);
+    struct moment last = peak_of(&end);
+    if (first.memory.total > last.memory.total)
+        return first;
+    *r = end;
+    return last;
 }
 
 double engine_block_bytes(const struct model *m, const struct strategy *s)
@@ -383,11 +397,92 @@ double engine_block_bytes(const struct model *m, const struct strategy *s)
 
 struct engine_memory engine_memory(const struct model *m, const struct strategy *s)
 {
-    struct rank r = make_rank(m, s, false);
-    struct engine_memory first = peak_of(&r);
-    if (s->parallel.pipeline <= 1)
-        return first;
-    r = make_rank(m, s, true);
-    struct engine_memory last = peak_of(&r);
-    return first.total > last.total ? first : last;
+    struct rank r;
+    return worst(&r, m, s).memory;
+}
+
+/* --- what the peak is made of --- */
+
+static void add_params(struct terms *out, enum part part, const char *what, double params,
+    struct factor shards, double bytes)
+{
+    if (!(params * bytes > 0))
+        return;
+    struct term *t = terms_add(out, part_name(part), what);
+    term_times(t, params, "parameters");
+    if (shards.value > 1)
+        term_over(t, shards.value, shards.word);
+    term_times(t, bytes, "bytes");
+    t->total = term_product(t);
+}
+
+/* States of a rank: dense parameters, experts, adapters, whatever there is. */
+static void add_states(
+    struct terms *out, const struct rank *r, enum part part, double shards, double bytes)
+{
+    struct factor ranks = {shards, "ranks"};
+    double dense = r->layers * r->block + r->tables * r->table, experts = r->layers * r->experts;
+    if (r->m.adapter.rank > 0) {
+        add_params(out, part, "adapters", r->layers * r->adapters, ranks, bytes);
+        return;
+    }
+    add_params(out, part, "of a stage", dense, ranks, bytes);
+    double each = over(r, shards) - dense / shards; /* of a rank */
+    if (experts > 0)
+        add_params(out, part, "experts", experts, (struct factor){experts / each, "ranks"}, bytes);
+}
+
+static void add_frozen(struct terms *out, const struct rank *r, double shards)
+{
+    struct factor ranks = {shards, "ranks"};
+    if (r->m.adapter.rank == 0 || (r->s->offload & OFFLOAD_PARAMETERS))
+        return;
+    add_params(out, PART_PARAMETERS, "frozen, of blocks", r->layers * (r->block + r->experts),
+        ranks, adapter_base_bytes(&r->m.adapter, (int64_t)r->act));
+    add_params(out, PART_PARAMETERS, "frozen, of tables", r->tables * r->table, ranks, r->act);
+}
+
+/* bytes of a token: what is left of the total. */
+static void add_tokens(struct terms *out, const struct rank *r, enum part part, const char *what,
+    struct factor times, double total)
+{
+    if (!(total > 0))
+        return;
+    struct term *t = terms_add(out, part_name(part), what);
+    if (times.value > 0)
+        term_times(t, times.value, times.word);
+    double rest = total / fmax(times.value, 1) / r->tokens;
+    term_times(t, r->tokens, "tokens");
+    term_times(t, rest, "bytes");
+    t->total = total;
+}
+
+void engine_memory_terms(struct terms *out, const struct model *m, const struct strategy *s)
+{
+    struct rank r;
+    struct moment x = worst(&r, m, s);
+    const struct states b = element_bytes(&r);
+    const double *part = x.memory.part;
+    const struct factor none = {0, NULL}, vocab = {(double)r.m.vocab, "vocabulary"};
+    double parameters = (double)strategy_parameter_shards(&r.own), block = kept(&r);
+    add_states(out, &r, PART_PARAMETERS, parameters, b.param);
+    add_frozen(out, &r, parameters);
+    if (s->memory.frees_gradients)
+        add_params(out, PART_GRADIENTS, "one at a time", part[PART_GRADIENTS] / r.act, none, r.act);
+    else if (part[PART_GRADIENTS] > 0)
+        add_states(out, &r, PART_GRADIENTS, (double)strategy_gradient_shards(&r.own), b.grad);
+    add_states(out, &r, PART_OPTIMIZER, (double)strategy_optimizer_shards(&r.own), b.optimizer);
+    add_params(out, PART_GATHERED, "gathered at once", part[PART_GATHERED] / r.act, none, r.act);
+    add_params(out, PART_UNIT_GRADIENTS, "before they are reduced",
+        part[PART_UNIT_GRADIENTS] / r.act, none, r.act);
+    add_tokens(out, &r, PART_ACTIVATIONS, "kept by blocks",
+        (struct factor){x.kept / block, "blocks"}, x.kept);
+    add_tokens(out, &r, PART_ACTIVATIONS, "where backward or the loss is", none,
+        part[PART_ACTIVATIONS] - x.kept);
+    add_tokens(out, &r, PART_LOGITS, "logits and their copies", vocab, part[PART_LOGITS]);
+    if (part[PART_SCRATCH] > 0) {
+        struct term *t = terms_add(out, part_name(PART_SCRATCH), "buckets");
+        term_times(t, part[PART_SCRATCH], "bytes");
+        t->total = part[PART_SCRATCH];
+    }
 }

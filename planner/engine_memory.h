@@ -12,6 +12,8 @@
 
 #include "planner/schedule.h"
 
+struct terms;
+
 /* Value type; bytes. */
 struct engine_memory {
     double part[PART_COUNT]; /* live at the peak */
@@ -21,6 +23,8 @@ struct engine_memory {
 /* m and s are whole, not yet split. Allocated tensors only: neither what an allocator holds beyond
  * them nor the CUDA context. */
 struct engine_memory engine_memory(const struct model *m, const struct strategy *s);
+/* The products that its parts are the sums of. */
+void engine_memory_terms(struct terms *out, const struct model *m, const struct strategy *s);
 /* Bytes that a block keeps for backward of one micro batch of a rank, under the strategy's
  * recompute. */
 double engine_block_bytes(const struct model *m, const struct strategy *s);

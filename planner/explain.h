@@ -9,6 +9,7 @@ struct json;
 struct offers;
 struct plan_file;
 struct str;
+struct terms;
 
 /* "zero3/16 mb 4 x 8, full recompute, optimizer offloaded": a strategy in one line. */
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT]);
@@ -18,11 +19,19 @@ void explain_wrapped(struct str *out, int indent, const char *text);
 void explain_winner(struct str *out, const struct search *s, const struct offers *offers);
 /* What was rejected, at most max lines, and how much was searched. */
 void explain_rejected(struct str *out, const struct search *s, size_t max);
+/* What is found beside what a plan file says; NULL: not said. */
+struct plan_findings {
+    const struct alternative *alternatives; /* ALTERNATIVES of them */
+    const struct network_needs *network;
+    const struct terms *memory, *host, *work; /* what the figures are made of */
+};
 /* Everything about a plan file: inputs, memory by name, a step by lane and what the network must
- * carry for it, what other ways of sharding would do on the same nodes, bill, constants. NULL: not
- * said. */
-void explain_plan_file(struct str *out, const struct plan_file *p, const struct alternative *all,
-    const struct network_needs *network);
+ * carry for it, what came second, what other ways of sharding would do on the same nodes, what was
+ * rejected, bill, constants. */
+void explain_plan_file(
+    struct str *out, const struct plan_file *p, const struct plan_findings *found);
+/* What is trained of a model, where not all of it is. */
+void explain_adapter(struct str *out, const struct model *m);
 /* The same alternatives as an array of JSON objects. */
 struct json *explain_alternatives_json(const struct alternative all[ALTERNATIVES]);
 /* Memory and a step of one estimate, as `berth estimate` prints them. */

@@ -73,6 +73,7 @@ void plan_file_release(struct plan_file *p)
     json_free(p->prediction);
     json_free(p->constants);
     json_free(p->break_even);
+    json_free(p->reasons);
     memset(p, 0, sizeof *p);
 }
 
@@ -160,6 +161,18 @@ static enum rc read_prediction(struct plan_file *p, const struct json *v, struct
     return RC_OK;
 }
 
+static void read_reasons(struct plan_file *p, const struct json *v)
+{
+    static const char *const keys[] = {"runner_up", "rejected", "rejected_more"};
+    if (!json_is_arr(json_get(v, "rejected")))
+        return;
+    p->reasons = json_obj();
+    for (size_t i = 0; i < BASE_COUNT(keys); i++) {
+        const struct json *one = json_get(v, keys[i]);
+        json_add(p->reasons, keys[i], one ? json_clone(one) : NULL);
+    }
+}
+
 /* The parts must tell one story. */
 static enum rc check(const struct plan_file *p, struct err *e)
 {
@@ -199,6 +212,7 @@ static enum rc read_all(struct plan_file *p, const struct json *v, struct err *e
         rc = read_prediction(p, v, e);
     if (rc)
         return rc;
+    read_reasons(p, v);
     str_copy(p->program, sizeof p->program, json_str(json_get(v, "program"), "version", "unknown"));
     p->is_launchable = is_launchable(
         &p->strategy, &p->job.model, p->offer.device == DEVICE_GPU, p->not_launchable);

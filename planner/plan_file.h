@@ -41,6 +41,7 @@ struct plan_file {
     struct json *prediction; /* estimate/1 sections, hours and cost as predicted */
     struct json *constants;  /* by name: value, source, date, rows, residual, prior */
     struct json *break_even; /* prices at which others would have been chosen; NULL: not asked */
+    struct json *reasons;    /* runner_up, rejected, rejected_more; NULL: the file does not say */
 };
 
 /* Document of a plan. version: of the program; generated_at: RFC 3339, NULL for reproducible ones.

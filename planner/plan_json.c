@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "inventory/offer.h"
 #include "planner/estimate.h"
+#include "planner/plan_reasons.h"
 #include "planner/predict.h"
 #include "planner/search.h"
 
@@ -294,23 +295,6 @@ static struct json *pareto_json(const struct search *s, const struct offers *off
     return list;
 }
 
-static struct json *rejected_json(const struct search *s)
-{
-    struct json *list = json_arr();
-    for (size_t i = 0; i < s->n_rejected; i++) {
-        const struct rejection *r = &s->rejected[i];
-        struct json *v = json_obj();
-        json_add_str(v, "what", r->what);
-        json_add_int(v, "offers", (int64_t)r->offers);
-        json_add_str(v, "why", r->why);
-        json_add_num(v, "short_by", r->shortage ? r->short_by : NAN);
-        json_add_str(v, "short_by_unit", shortage_unit(r->shortage));
-        json_add_str(v, "nearest_change", r->nearest_change[0] ? r->nearest_change : NULL);
-        json_push(list, v);
-    }
-    return list;
-}
-
 static struct json *searched_json(const struct searched *s, double seconds)
 {
     struct json *v = json_obj();
@@ -335,6 +319,6 @@ void plan_list_fill(struct json *doc, const struct search *s, const struct job *
     json_add(doc, "job", job_to_json(j));
     json_add(doc, "plans", plans);
     json_add(doc, "pareto", pareto_json(s, offers));
-    json_add(doc, "rejected", rejected_json(s));
+    json_add(doc, "rejected", rejected_json(s, s->n_rejected));
     json_add(doc, "searched", searched_json(&s->searched, seconds));
 }

@@ -10,6 +10,7 @@
 #include "planner/job.h"
 #include "planner/plan_file.h"
 #include "planner/plan_json.h"
+#include "planner/plan_reasons.h"
 #include "planner/rates.h"
 #include "planner/search.h"
 #include "tui/mailbox.h"
@@ -179,6 +180,7 @@ static enum rc write_plan(const struct plan_write *w, struct err *e)
     break_even_find_json(&break_even, &in, f->search, w->index, NULL); /* else it is not said */
     struct json *doc = plan_file_make(p, &f->job, offers_at(f->offers->list, p->offer), f->rates,
         BERTH_VERSION, clock_rfc3339(now, clock_wall_s()));
+    plan_reasons_add(doc, f->search, w->index, &f->job, f->offers->list);
     json_add(doc, "break_even", break_even);
     char *text = json_print(doc, true);
     enum rc rc = file_write(w->path, text, strlen(text), 0644, e);

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         e = (struct err)ERR_INIT;
         if (plan_file_from_json(&p, v, &e) == RC_OK) {
             struct str s = STR_INIT;
-            explain_plan_file(&s, &p, NULL, NULL);
+            explain_plan_file(&s, &p, NULL);
             str_release(&s);
             plan_file_release(&p);
         } else if (!e.msg[0]) {
