@@ -163,11 +163,28 @@ static bool know_bytes(struct thrifty *t, const struct job *j, const struct mach
     return t->known == BYTES_KNOWN;
 }
 
+/* What there is of each memory: of a rank, and of a node. */
+static int64_t capacity_of(const struct machine *mc, struct node_bytes have, enum memory where)
+{
+    return where == MEMORY_DEVICE ? mc->hw.memory_bytes - (int64_t)mc->external_bytes
+           : where == MEMORY_HOST ? have.host
+                                  : have.disk;
+}
+
+/* Misses of different memories compare as shares of what there is: a node lacks a little host
+ * memory for what its GPUs are far too small for. */
+static double share_missing(
+    const struct machine *mc, struct node_bytes have, enum memory where, double missing)
+{
+    double capacity = (double)capacity_of(mc, have, where);
+    return missing <= 0 ? 0 : capacity > 0 ? missing / capacity : INFINITY;
+}
+
 /* As estimate_short_by. */
 static int64_t short_by(
     const struct thrifty *t, const struct machine *mc, struct node_bytes have, enum memory *where)
 {
-    int64_t capacity = mc->hw.memory_bytes - (int64_t)mc->external_bytes;
+    int64_t capacity = capacity_of(mc, have, MEMORY_DEVICE);
     *where = MEMORY_DEVICE;
     if (t->live.of[MEMORY_DEVICE] > capacity)
         return t->live.of[MEMORY_DEVICE] - capacity;
@@ -182,19 +199,25 @@ struct thrift thriftiest(struct finder *f, const struct job *j, const struct sha
     const struct machine *mc, struct node_bytes have)
 {
     struct thrift best = {.short_by = INT64_MAX};
+    double best_share = INFINITY;
     struct thrifts *all = thrifts_for(f, j, shape);
     for (size_t i = 0; i < all->n && best.short_by > 0; i++) {
         struct thrifty *t = &all->items[i];
         /* states alone already miss by as much as the best so far */
         double least = (double)t->state_bytes + mc->external_bytes - (double)mc->hw.memory_bytes;
-        if (!machine_computes(mc, t->strategy.precision) || least >= (double)best.short_by ||
+        if (!machine_computes(mc, t->strategy.precision) ||
+            (best.short_by < INT64_MAX &&
+                share_missing(mc, have, MEMORY_DEVICE, least) >= best_share) ||
             !know_bytes(t, j, mc))
             continue;
         enum memory where;
         int64_t missing = short_by(t, mc, have, &where);
-        if (missing < best.short_by)
-            best = (struct thrift){
-                t->live.of[MEMORY_DEVICE], missing, where, t->strategy, t->live, t->place};
+        double share = share_missing(mc, have, where, (double)missing);
+        if (share >= best_share && best.short_by < INT64_MAX)
+            continue;
+        best = (struct thrift){
+            t->live.of[MEMORY_DEVICE], missing, where, t->strategy, t->live, t->place};
+        best_share = share;
     }
     return best;
 }
@@ -326,13 +349,20 @@ static void reject_for_memory(struct finder *f, const struct group *g)
     hw.nodes = last->nodes;
     char what[64], why[SEARCH_TEXT], need[UNITS_TEXT], miss[UNITS_TEXT];
     static const char *const than[MEMORY_COUNT] = {
-        "too much", "more host memory than a node has", "more disk than a node has"};
+        "too much", "more than it has", "more than it has"};
+    static const char *const of[MEMORY_COUNT] = {"", " of host memory", " of disk"};
+    const int64_t has[MEMORY_COUNT] = {
+        t.peak_bytes - t.short_by, g->hw.ram_bytes, g->hw.nvme_bytes};
     bool is_moved = t.strategy.offload != OFFLOAD_NONE;
     snprintf(why, sizeof why,
-        "does not fit: the thriftiest strategy (%s%s%s) needs %s per %s, %s %s",
+        "does not fit: the thriftiest strategy (%s%s%s) needs %s%s per %s, %s %s",
         strategy_kind_name(t.strategy.kind), is_moved ? ", offload " : "",
-        is_moved ? offload_name(t.strategy.offload) : "", units_bytes(need, (double)t.peak_bytes),
-        g->hw.is_gpu ? "GPU" : "rank", units_bytes(miss, (double)t.short_by), than[t.where]);
+        is_moved ? offload_name(t.strategy.offload) : "",
+        units_bytes(need, (double)(has[t.where] + t.short_by)), of[t.where],
+        t.where != MEMORY_DEVICE ? "node"
+        : g->hw.is_gpu           ? "GPU"
+                                 : "rank",
+        units_bytes(miss, (double)t.short_by), than[t.where]);
     struct rejection *r = reject(f, hardware_text(&hw, what), why);
     r->offers += g->n_offers - 1;
     r->shortage = shortage_of(t.where);

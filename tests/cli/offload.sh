@@ -50,7 +50,23 @@ a_plan_with_states_on_disk_says_what_wears_out() {
         (.rejected[0].why | startswith("refused: it fits only with the optimizer"))' "$tmp/out"
 }
 
+# 38 GiB more on each GPU would do, or 100 GiB more host memory of 1500: the latter is the obstacle
+the_obstacle_is_the_memory_that_misses_least_of_what_there_is() {
+    local bytes plan=("$berth" plan --model llama-3.1-70b --tokens 1B --seq 4096 -q --json)
+    printf 'name,gpu,gpus,ram,price,price_unit\na,h100-sxm,8,1500GiB,1,usd/gpu/h\n' >"$tmp/host.csv"
+    exits 3 "${plan[@]}" --offers "$tmp/host.csv"
+    jq -e '.rejected[0] | (.why | test("needs .* of host memory per node, .* more than it has")) and
+        .short_by_unit == "bytes"' "$tmp/out"
+    bytes=$(jq '.rejected[0].short_by + 1500 * 1073741824' "$tmp/out")
+    sed "s/1500GiB/$((bytes / 1073741824 + 2))GiB/" "$tmp/host.csv" >"$tmp/more.csv"
+    exits 0 "${plan[@]}" --offers "$tmp/more.csv"
+    sed "s/1500GiB/$((bytes / 1073741824 - 1))GiB/" "$tmp/host.csv" >"$tmp/less.csv"
+    exits 3 "${plan[@]}" --offers "$tmp/less.csv"
+}
+
 t "parts of host memory and disk are named" parts_of_host_memory_and_disk_are_named
 t "what an engine lacks is one sentence" what_an_engine_lacks_is_one_sentence
 t "a plan with states on disk says what wears out" a_plan_with_states_on_disk_says_what_wears_out
+t "the obstacle is the memory that misses least of what there is" \
+    the_obstacle_is_the_memory_that_misses_least_of_what_there_is
 tap_done
