@@ -269,20 +269,35 @@ static void print_best(const struct comparison *c, struct out *out)
                               : ", beyond both bands.");
 }
 
+/* What the other place of the optimizer would do, beside the row shown. */
+static void print_offload_of(const struct compared *x, struct out *out)
+{
+    bool is_plain = x->strategy.offload == OFFLOAD_NONE;
+    double shown = is_plain ? x->plain_step_s : x->offloaded_step_s;
+    double other = is_plain ? x->offloaded_step_s : x->plain_step_s;
+    const char *name = engine_name(x->engine);
+    char takes[48];
+    snprintf(takes, sizeof takes, "takes %.2f times as long", other / shown);
+    if (fabs(other / shown - 1) < 0.005)
+        str_copy(takes, sizeof takes, "takes about as long");
+    if (is_plain && other > 0)
+        out_printf(out, "%s fits without offload; with the optimizer on the host a step\n%s.\n",
+            name, takes);
+    else if (other > 0)
+        out_printf(out,
+            "%s fits without offload too; a step then %s as\n"
+            "with the optimizer on the host, as shown.\n",
+            name, takes);
+    else if (!is_plain)
+        out_printf(out, "%s needs %s on the host.\n", name,
+            x->strategy.offload == OFFLOAD_OPTIMIZER ? "the optimizer" : "some of its states");
+}
+
 static void print_offload(const struct comparison *c, struct out *out)
 {
-    for (size_t i = 0; i < c->n; i++) {
-        const struct compared *x = &c->all[i];
-        double plain = x->plain_step_s, offloaded = x->offloaded_step_s;
-        const char *name = engine_name(x->engine);
-        if (plain > 0 && offloaded > 0)
-            out_printf(out,
-                "%s fits without offload; with the optimizer on the host a step\n"
-                "takes %.2f times as long.\n",
-                name, offloaded / plain);
-        else if (offloaded > 0)
-            out_printf(out, "%s needs the optimizer on the host.\n", name);
-    }
+    for (size_t i = 0; i < c->n; i++)
+        if (c->all[i].exists && c->all[i].fits)
+            print_offload_of(&c->all[i], out);
 }
 
 static void print_misses(const struct comparison *c, struct out *out)

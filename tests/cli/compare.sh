@@ -22,6 +22,11 @@ chosen_engines_alone_are_compared() {
 the_standard_offload_case_fits_without() {
     exits 0 "$berth" compare --model llama-3.1-70b --gpu h100-sxm --gpus 32 --engine deepspeed
     says "deepspeed fits without offload" "$tmp/out"
+    # the row is the faster of both, and the sentence compares the other one with it
+    if grep -q 'optimizer on the host  ' "$tmp/out"; then
+        says 'as shown' "$tmp/out"
+    fi
+    fails grep -Eq 'takes (0\.[0-9]+|1\.00) times' "$tmp/out"
     exits 0 "$berth" compare --model llama-3.1-70b --gpu h100-sxm --gpus 32 --engine deepspeed --json
     jq -e '.engines[0] | .fits and (.needs_offload | not) and .plain_step_seconds > 0' "$tmp/out"
 }
