@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "inventory/filter.h"
+#include "planner/constants.h"
 #include "planner/data_kind.h"
 #include "planner/evidence.h"
 #include "planner/job.h"
@@ -302,6 +303,22 @@ static void write_what_if(struct str *s)
     str_add(s, "\nA job file behind the changes whose name has a = in it needs -- in front.\n");
 }
 
+static void write_constants(struct str *s)
+{
+    str_add(s, "Constants\n\n"
+               "A calibration file, of --calibration or calibration.json among the user's files\n"
+               "(`berth help files`), wins over the built-in constants where it has one:\n\n"
+               "  {\"schema\": \"calibration/1\", \"entries\": [{\"device\": \"gpu\",\n"
+               "    \"chip\": \"h100-sxm\", \"stack\": \"berth\", \"source\": \"own runs\",\n"
+               "    \"date\": \"2026-11-01\", \"rows\": 12, \"residual\": 0.03, \"prior\": false,\n"
+               "    \"values\": {\"stack_matmul\": 0.95, \"time_log_sd\": 0.05}}]}\n\n"
+               "device is gpu or cpu, chip a GPU of facts/gpus.csv or a CPU's instruction set;\n"
+               "* stands for all. Later entries win. Values may be:\n\n");
+    for (int i = 0; constant_at(i)->name; i++)
+        str_addf(s, "  %-29s %s\n", constant_at(i)->name, constant_at(i)->help);
+    str_add(s, "\nA name that is not among them is refused.\n");
+}
+
 const struct help_topic HELP_TOPICS[] = {
     {"job", "the job file of berth plan", write_job},
     {"models", "models Berth knows by name", write_models},
@@ -311,6 +328,7 @@ const struct help_topic HELP_TOPICS[] = {
     {"what-if", "questions to plans: berth plan --what-if", write_what_if},
     {"formats", "files that Berth reads and writes", write_formats},
     {"evidence", "tables of measured runs", write_evidence},
+    {"constants", "what a calibration file may hold", write_constants},
     {"exit-codes", "what the exit status means", write_exit_codes},
     {"environment", "environment variables", write_environment},
     {"files", "where settings, runs and caches are", write_files},

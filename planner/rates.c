@@ -6,6 +6,7 @@
 #include "base/embed.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "planner/constants.h"
 
 EMBED(calibration_json);
 EMBED(fitted_json);
@@ -42,6 +43,8 @@ static enum rc read_entry(struct rates_entry *out, const struct json *v, struct 
         rc = json_need_int(v, "rows", 0, INT32_MAX, &out->rows, e);
     if (!rc)
         rc = json_need_obj(v, "values", &out->values, e);
+    if (!rc)
+        rc = constants_check(out->values, e);
     out->residual = json_num(v, "residual", -1);
     out->is_prior = json_bool(v, "prior", true);
     return rc;

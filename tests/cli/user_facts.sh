@@ -55,7 +55,35 @@ mistakes_are_named() {
     rm "$facts/shapes.csv"
 }
 
+# a calibration file with one entry of these values
+calibration() {
+    printf '{"schema": "calibration/1", "entries": [{"device": "gpu", "chip": "*", "stack": "*",
+        "source": "s", "date": "2026-11-01", "rows": 1, "values": %s}]}' "$1" >"$tmp/mine.json"
+}
+
+a_constant_that_there_is_not_is_refused() {
+    local plan=("$berth" estimate --model gpt2 --gpu h100 --seq 1024 --calibration "$tmp/mine.json")
+    calibration '{"matmul_of_peek": 0.5}'
+    exits 2 "${plan[@]}"
+    one_sentence
+    says "mine.json': calibration entry 1: there is no constant 'matmul_of_peek'; the nearest is" "$tmp/err"
+    says "'matmul_of_peak', \`berth help constants\` lists all" "$tmp/err"
+    calibration '{"elementwise_of_memory": {"soft_max": 0.5}}'
+    exits 2 "${plan[@]}"
+    one_sentence
+    says "names the operation 'soft_max', which there is not" "$tmp/err"
+    mkdir -p "$facts"
+    calibration '{"matmul_of_peak": 0.5, "unhiden": 1}'
+    mv "$tmp/mine.json" "$facts/calibration.json"
+    exits 2 "$berth" estimate --model gpt2 --gpu h100 --seq 1024
+    says "calibration.json': calibration entry 1: there is no constant 'unhiden'; the nearest is 'unhidden'" "$tmp/err"
+    rm "$facts/calibration.json"
+    exits 0 "$berth" help constants
+    says "matmul_of_peak" "$tmp/out"
+}
+
 t a_gpu_nobody_knew_can_be_planned a_gpu_nobody_knew_can_be_planned
 t a_shape_of_ones_own_joins_the_sample a_shape_of_ones_own_joins_the_sample
 t mistakes_are_named mistakes_are_named
+t a_constant_that_there_is_not_is_refused a_constant_that_there_is_not_is_refused
 tap_done

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "planner/constants.h"
 
 static struct hardware h100_nodes(int64_t nodes)
 {
@@ -223,19 +224,19 @@ static void null_hides_no_earlier_constant_and_a_closer_entry_must_come_later(vo
     "{\"device\": \"gpu\", \"chip\": \"" chip                                                      \
     "\", \"stack\": \"*\", \"source\": \"s\", \"date\": \"d\","                                    \
     "\"rows\": 0, \"values\": {" values "}}"
-    const char *text =
-        "{\"schema\": \"calibration/1\", \"entries\": [" ENTRY("*", "\"a\": 1, \"b\": 2") "," ENTRY(
-            "h100-*", "\"a\": 3") "," ENTRY("*", "\"b\": null, \"aa\": 4") "]}";
+    const char *text = "{\"schema\": \"calibration/1\", \"entries\": [" ENTRY(
+        "*", "\"unhidden\": 1, \"op_floor_s\": 2") "," ENTRY("h100-*",
+        "\"unhidden\": 3") "," ENTRY("*", "\"op_floor_s\": null, \"link_hop_s\": 4") "]}";
 #undef ENTRY
     struct json *root = NULL;
     struct rates *r = NULL;
     assert_int_equal(json_parse(&root, text, strlen(text), &e), RC_OK);
     assert_int_equal(rates_from_json(&r, root, &e), RC_OK);
-    assert_near(rates_number(r, "gpu", "h100-sxm", "berth", "a"), 3, 1e-12);
-    assert_near(rates_number(r, "gpu", "a100", "berth", "a"), 1, 1e-12);
-    assert_near(rates_number(r, "gpu", "a100", "berth", "b"), 2, 1e-12);
-    assert_true(isnan(rates_number(r, "gpu", "a100", "berth", "c")));
-    assert_true(isnan(rates_number(r, "cpu", "a100", "berth", "a")));
+    assert_near(rates_number(r, "gpu", "h100-sxm", "berth", "unhidden"), 3, 1e-12);
+    assert_near(rates_number(r, "gpu", "a100", "berth", "unhidden"), 1, 1e-12);
+    assert_near(rates_number(r, "gpu", "a100", "berth", "op_floor_s"), 2, 1e-12);
+    assert_true(isnan(rates_number(r, "gpu", "a100", "berth", "core_flops_fp32")));
+    assert_true(isnan(rates_number(r, "cpu", "a100", "berth", "unhidden")));
     rates_free(r);
 }
 
@@ -320,9 +321,25 @@ static void refuses_hardware_it_knows_too_little_about(void **state)
     rates_free(r);
 }
 
+/* What is looked up has its line in the table, and the table holds nothing else. */
+static void every_constant_is_described(void **state)
+{
+    (void)state;
+    struct rates *r = builtin(); /* refuses what the table lacks */
+    for (int i = 0; constant_at(i)->name; i++) {
+        bool is_there = strcmp(constant_at(i)->name, "elementwise_of_memory") == 0;
+        for (size_t k = 0; k < r->n_constants; k++)
+            is_there = is_there || strcmp(r->constants[k].name, constant_at(i)->name) == 0;
+        if (!is_there)
+            fail_msg("nothing has '%s'", constant_at(i)->name);
+    }
+    rates_free(r);
+}
+
 int test_rates(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_constant_is_described),
         cmocka_unit_test(large_products_stay_below_the_best_anybody_measured),
         cmocka_unit_test(thin_products_are_bound_by_memory),
         cmocka_unit_test(gathers_inside_a_node_reach_the_measured_bus_bandwidth),
