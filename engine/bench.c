@@ -51,6 +51,7 @@ struct bench_job {
     int *listen_fd;
     char (*address)[32];
     const char **peers;
+    int *host_of; /* one host */
     unsigned char token[COMM_TOKEN_BYTES];
     /* places of spans: of a section's first execution, in a step */
     size_t first_slot[SCHEDULE_MAX_SECTIONS], slots;
@@ -170,6 +171,7 @@ static enum rc run_rank(const struct bench_job *b, int rank, struct err *e)
         .shard_degree = (int)b->schedule->shards,
         .listen_fd = b->listen_fd[rank],
         .peers = b->peers,
+        .host_of = b->host_of,
         .connect_deadline_s = CONNECT_S,
         .deadline_s = COLLECTIVE_S,
         .kernels = kernels_best()};
@@ -257,6 +259,7 @@ static enum rc listen_all(struct bench_job *b, struct err *e)
     b->listen_fd = base_calloc(n, sizeof *b->listen_fd);
     b->address = base_calloc(n, sizeof *b->address);
     b->peers = base_calloc(n, sizeof *b->peers);
+    b->host_of = base_calloc(n, sizeof *b->host_of);
     for (size_t i = 0; i < n; i++)
         b->listen_fd[i] = -1;
     enum rc rc = hash_random(b->token, sizeof b->token, e);
@@ -457,6 +460,7 @@ static void release(struct bench_job *b)
     free(b->listen_fd);
     free(b->address);
     free(b->peers);
+    free(b->host_of);
     schedule_free(b->schedule);
     plan_file_release(&b->plan);
 }

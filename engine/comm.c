@@ -1,76 +1,26 @@
 #include "engine/comm.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/str.h"
 #include "engine/comm_connect.h"
-#include "kernels/kernels.h"
+#include "engine/comm_path.h"
+#include "engine/comm_shm.h"
 
-/* Sent in front of every payload, so that ranks that disagree about the order of collectives find
- * out at once. */
-struct header {
-    uint32_t magic, operation;
-    uint64_t sequence, bytes;
-};
-
-enum { HEADER_MAGIC = 0x42455254 };
-enum operation { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SUM, EXCHANGE };
+/* Payloads up to this cross hosts in one exchange of all with all: latency is what counts. */
+enum { SMALL_BYTES = 64 << 10 };
 
 static const char *const OPERATION_NAMES[] = {
     "all-gather", "reduce-scatter", "all-reduce", "sum", "exchange"};
 
-struct group {
-    int n, me;
-    int *ranks; /* global ranks of the members, in order */
-};
-
-/* What is to be sent to and received from one peer in the running collective. */
-struct flow {
-    int rank, fd;
-    struct header out, in;
-    size_t header_sent, header_received;
-    const char *send;
-    size_t send_left;
-    char *recv;
-    size_t recv_left;
-};
-
-struct channel {
-    uint64_t sequence[3]; /* by group kind: world, shard, replica; exchange uses none */
-    struct flow *flow;    /* ranks of them */
-    struct pollfd *poll;
-    double *sums;      /* COMM_MAX_SUM of every rank */
-    double deadline_s; /* of each collective */
-};
-
-struct comm {
-    struct comm_options o;
-    int *fd;               /* [channel * ranks + rank], -1 for the own rank */
-    struct group group[4]; /* by enum op_group */
-    struct channel channel[COMM_CHANNELS];
-    atomic_bool is_aborted;
-    atomic_uint_fast64_t bytes_sent;
-};
-
 /* --- failures --- */
 
-struct call {
-    struct comm *c;
-    enum comm_channel ch;
-    enum operation operation;
-    uint64_t bytes;
-    double deadline;
-};
-
-static enum rc broken(const struct call *k, enum rc code, int peer, const char *what, struct err *e)
+enum rc call_broken(const struct call *k, enum rc code, int peer, const char *what, struct err *e)
 {
     const char *host = k->c->o.hosts && k->c->o.hosts[peer] ? k->c->o.hosts[peer] : "?";
     atomic_store(&k->c->is_aborted, true);
@@ -78,180 +28,52 @@ static enum rc broken(const struct call *k, enum rc code, int peer, const char *
         OPERATION_NAMES[k->operation], (unsigned long long)k->bytes, peer, host, what);
 }
 
-static enum rc aborted(const struct call *k, struct err *e)
+enum rc call_aborted(const struct call *k, struct err *e)
 {
     return err_set(e, RC_INTERRUPTED, "rank %d: %s of %llu bytes was given up", k->c->o.rank,
         OPERATION_NAMES[k->operation], (unsigned long long)k->bytes);
 }
 
-/* --- moving bytes --- */
+/* --- vectors --- */
 
-static bool is_idle(const struct flow *f)
+static size_t least(size_t a, size_t b)
 {
-    return f->header_sent == sizeof(f->out) && f->send_left == 0;
+    return a < b ? a : b;
 }
 
-static bool wants_input(const struct flow *f)
+size_t piece_len(const struct pieces *p, int member)
 {
-    return f->header_received < sizeof(f->in) || f->recv_left > 0;
+    size_t first = p->piece_bytes * (size_t)member;
+    return first >= p->total_bytes ? 0 : least(p->piece_bytes, p->total_bytes - first);
 }
 
-/* Returns RC_OK when progress was made or the socket is full. */
-static enum rc push(const struct call *k, struct flow *f, struct err *e)
+int64_t part_len(const struct parts *p, int member)
 {
-    while (!is_idle(f)) {
-        bool is_header = f->header_sent < sizeof(f->out);
-        const char *p = is_header ? (const char *)&f->out + f->header_sent : f->send;
-        size_t n = is_header ? sizeof(f->out) - f->header_sent : f->send_left;
-        ssize_t sent = send(f->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT | (is_header ? MSG_MORE : 0));
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return RC_OK;
-        if (sent < 0)
-            return broken(k, RC_PEER, f->rank, "closed the connection", e);
-        if (is_header) {
-            f->header_sent += (size_t)sent;
-        } else {
-            f->send += sent;
-            f->send_left -= (size_t)sent;
-        }
+    struct pieces as_bytes = parts_pieces(p, NULL);
+    return (int64_t)(piece_len(&as_bytes, member) / sizeof(float));
+}
+
+struct pieces parts_pieces(const struct parts *p, float *full)
+{
+    return (struct pieces){(char *)full, (size_t)p->part_elems * sizeof(float),
+        (size_t)p->total_elems * sizeof(float)};
+}
+
+void sum_members(double *x, const double *all, int members, int count)
+{
+    for (int i = 0; i < count; i++) {
+        double sum = all[i];
+        for (int m = 1; m < members; m++)
+            sum += all[m * count + i];
+        x[i] = sum;
     }
-    return RC_OK;
 }
 
-static enum rc check_header(const struct call *k, const struct flow *f, struct err *e)
-{
-    if (f->in.magic == f->out.magic && f->in.operation == f->out.operation &&
-        f->in.sequence == f->out.sequence)
-        return RC_OK;
-    return broken(
-        k, RC_NODE, f->rank, "is at another operation; the ranks disagree about the schedule", e);
-}
+/* --- groups --- */
 
-static enum rc pull(const struct call *k, struct flow *f, struct err *e)
+const struct group *call_group(const struct call *k)
 {
-    while (wants_input(f)) {
-        bool is_header = f->header_received < sizeof(f->in);
-        char *p = is_header ? (char *)&f->in + f->header_received : f->recv;
-        size_t n = is_header ? sizeof(f->in) - f->header_received : f->recv_left;
-        ssize_t got = recv(f->fd, p, n, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return RC_OK;
-        if (got <= 0)
-            return broken(k, RC_PEER, f->rank, "closed the connection", e);
-        if (is_header) {
-            f->header_received += (size_t)got;
-            if (f->header_received == sizeof(f->in)) {
-                enum rc rc = check_header(k, f, e);
-                if (rc)
-                    return rc;
-            }
-        } else {
-            f->recv += got;
-            f->recv_left -= (size_t)got;
-        }
-    }
-    return RC_OK;
-}
-
-static int poll_set(struct channel *ch, int n, bool is_flushing)
-{
-    int busy = 0;
-    for (int i = 0; i < n; i++) {
-        struct flow *f = &ch->flow[i];
-        short events = (short)((is_idle(f) ? 0 : POLLOUT) | (wants_input(f) ? POLLIN : 0));
-        bool is_pending = wants_input(f) || (is_flushing && !is_idle(f));
-        busy += is_pending;
-        ch->poll[i] = (struct pollfd){events ? f->fd : -1, events, 0};
-    }
-    return busy;
-}
-
-static enum rc too_late(const struct call *k, int n, struct err *e)
-{
-    struct channel *ch = &k->c->channel[k->ch];
-    for (int i = 0; i < n; i++)
-        if (wants_input(&ch->flow[i]))
-            return broken(k, RC_NODE, ch->flow[i].rank, "did not answer before the deadline", e);
-    return broken(k, RC_NODE, ch->flow[0].rank, "did not take the data before the deadline", e);
-}
-
-/* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent. */
-static enum rc run_flows(const struct call *k, int n, bool is_flushing, struct err *e)
-{
-    struct channel *ch = &k->c->channel[k->ch];
-    enum rc rc = RC_OK;
-    for (int i = 0; i < n && !rc; i++) {
-        rc = push(k, &ch->flow[i], e);
-        if (!rc)
-            rc = pull(k, &ch->flow[i], e);
-    }
-    while (!rc && poll_set(ch, n, is_flushing) > 0) {
-        if (atomic_load(&k->c->is_aborted))
-            return aborted(k, e);
-        double left = k->deadline - clock_now_s();
-        if (left <= 0)
-            return too_late(k, n, e);
-        int wait_ms = left < 0.1 ? (int)(left * 1000) + 1 : 100;
-        int ready = poll(ch->poll, (nfds_t)n, wait_ms);
-        if (ready < 0 && errno != EINTR)
-            return err_sys(e, RC_NETWORK, "poll failed");
-        for (int i = 0; ready > 0 && i < n && !rc; i++) {
-            if (ch->poll[i].revents & (POLLOUT | POLLERR | POLLHUP))
-                rc = push(k, &ch->flow[i], e);
-            if (!rc && ch->poll[i].revents & (POLLIN | POLLERR | POLLHUP))
-                rc = pull(k, &ch->flow[i], e);
-        }
-    }
-    return rc;
-}
-
-/* --- groups and calls --- */
-
-static const struct group *group_of(const struct comm *c, enum op_group g)
-{
-    return &c->group[g];
-}
-
-static struct call begin(struct comm *c, enum comm_channel ch, enum operation op, uint64_t bytes)
-{
-    return (struct call){c, ch, op, bytes, clock_now_s() + c->channel[ch].deadline_s};
-}
-
-/* One flow per other member of the group, in member order; returns how many. */
-static int start_flows(const struct call *k, enum op_group g)
-{
-    const struct group *grp = group_of(k->c, g);
-    struct channel *ch = &k->c->channel[k->ch];
-    uint64_t sequence = ch->sequence[g - GROUP_WORLD]++;
-    int n = 0;
-    for (int i = 0; i < grp->n; i++) {
-        if (i == grp->me)
-            continue;
-        int rank = grp->ranks[i];
-        ch->flow[n++] = (struct flow){.rank = rank,
-            .fd = k->c->fd[(int)k->ch * k->c->o.ranks + rank],
-            .out = {HEADER_MAGIC, (uint32_t)k->operation, sequence * 4 + (uint64_t)g, k->bytes}};
-    }
-    return n;
-}
-
-static int member_of(const struct group *grp, int flow_index)
-{
-    return flow_index < grp->me ? flow_index : flow_index + 1;
-}
-
-void comm_set_deadline(struct comm *c, enum comm_channel ch, double seconds)
-{
-    c->channel[ch].deadline_s = seconds;
-}
-
-void comm_set_kernels(struct comm *c, const struct kernels *k)
-{
-    c->o.kernels = k;
+    return &k->c->group[k->g];
 }
 
 int comm_rank(const struct comm *c)
@@ -266,86 +88,112 @@ int comm_ranks(const struct comm *c)
 
 int comm_group_size(const struct comm *c, enum op_group g)
 {
-    return group_of(c, g)->n;
+    return c->group[g].n;
 }
 
 int comm_group_rank(const struct comm *c, enum op_group g)
 {
-    return group_of(c, g)->me;
+    return c->group[g].me;
 }
 
-uint64_t comm_bytes_sent(const struct comm *c)
+static bool share_host(const struct comm *c, int a, int b)
 {
-    return atomic_load(&c->bytes_sent);
+    return c->o.host_of && c->o.host_of[a] == c->o.host_of[b];
+}
+
+/* Hosts with equally many members each, or every member on its own. */
+static void place_on_hosts(const struct comm *c, struct group *g)
+{
+    int locals = 1;
+    while (locals < g->n && share_host(c, g->ranks[0], g->ranks[locals]))
+        locals++;
+    bool is_even = g->n % locals == 0;
+    for (int i = 1; i < g->n && is_even; i++)
+        is_even = share_host(c, g->ranks[i - 1], g->ranks[i]) == (i % locals != 0);
+    g->locals = is_even ? locals : 1;
+    g->hosts = g->n / g->locals;
+}
+
+static void make_group(struct comm *c, enum op_group kind, int first, int stride, int n)
+{
+    struct group *g = &c->group[kind];
+    g->n = n;
+    g->ranks = base_alloc(sizeof(*g->ranks) * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        g->ranks[i] = first + i * stride;
+        if (g->ranks[i] == c->o.rank)
+            g->me = i;
+    }
+    place_on_hosts(c, g);
+}
+
+/* --- the way of a call --- */
+
+static struct call begin(
+    struct comm *c, enum comm_channel ch, enum op_group g, enum operation op, uint64_t bytes)
+{
+    return (struct call){c, ch, g, op, bytes, clock_now_s() + c->channel[ch].deadline_s};
+}
+
+static const struct comm_path *path_of(const struct call *k, const void *vector)
+{
+    const struct group *g = call_group(k);
+    if (!k->c->shm || g->locals == 1)
+        return &comm_tcp;
+    if (g->hosts == 1)
+        return &comm_shm;
+    return k->bytes > SMALL_BYTES && shm_has(k->c->shm, vector) ? &comm_levels : &comm_tcp;
+}
+
+static void count(struct comm *c, bool is_inside, size_t bytes)
+{
+    atomic_fetch_add(is_inside ? &c->bytes_inside : &c->bytes_across, bytes);
+}
+
+/* What others get of this rank's: the own piece, and over two levels to members of this host those
+ * of its counterparts too. */
+static void count_gather(const struct call *k, const struct pieces *p, bool is_two_level)
+{
+    const struct group *g = call_group(k);
+    for (int m = 0; m < g->n; m++) {
+        bool is_inside = share_host(k->c, g->ranks[m], g->ranks[g->me]);
+        bool is_counterpart = m % g->locals == g->me % g->locals;
+        if (m != g->me && (!is_two_level || is_counterpart))
+            count(k->c, is_inside, piece_len(p, g->me));
+        if (is_two_level && is_counterpart)
+            count(k->c, true, piece_len(p, m) * (size_t)(g->locals - 1));
+    }
+}
+
+/* Every other member its part; over two levels parts leave the host for counterparts only, and
+ * all else is read inside of it. */
+static void count_reduce(const struct call *k, const struct pieces *p, bool is_two_level)
+{
+    const struct group *g = call_group(k);
+    for (int m = 0; m < g->n; m++) {
+        bool is_inside = share_host(k->c, g->ranks[m], g->ranks[g->me]);
+        bool is_counterpart = m % g->locals == g->me % g->locals;
+        if (m != g->me)
+            count(k->c, is_inside || (is_two_level && !is_counterpart), piece_len(p, m));
+    }
 }
 
 /* --- collectives --- */
 
-enum rc comm_all_gather(struct comm *c, enum comm_channel channel, enum op_group g,
-    const void *shard, void *full, size_t shard_bytes, struct err *e)
+enum rc comm_all_gather(struct comm *c, enum comm_channel ch, enum op_group g, const void *shard,
+    void *full, size_t shard_bytes, struct err *e)
 {
-    const struct group *grp = group_of(c, g);
-    struct call k = begin(c, channel, ALL_GATHER, shard_bytes * (uint64_t)grp->n);
-    struct channel *ch = &c->channel[channel];
-    char *base = full;
-    int n = start_flows(&k, g);
-    for (int i = 0; i < n; i++) {
-        ch->flow[i].send = shard;
-        ch->flow[i].send_left = ch->flow[i].recv_left = shard_bytes;
-        ch->flow[i].recv = base + (size_t)member_of(grp, i) * shard_bytes;
-    }
-    char *own = base + (size_t)grp->me * shard_bytes;
+    const struct group *grp = &c->group[g];
+    struct call k = begin(c, ch, g, ALL_GATHER, shard_bytes * (uint64_t)grp->n);
+    struct pieces p = {full, shard_bytes, shard_bytes * (size_t)grp->n};
+    const struct comm_path *path = path_of(&k, full);
+    char *own = p.full + shard_bytes * (size_t)grp->me;
     if (own != shard)
         memcpy(own, shard, shard_bytes);
-    atomic_fetch_add(&c->bytes_sent, shard_bytes * (uint64_t)n);
-    return run_flows(&k, n, true, e);
-}
-
-/* Elements [first, first + count) of the vector belong to this member; every member sends the
- * others their parts and sums what it gets for its own, slice by slice, in rank order. */
-struct parts {
-    const float *full;
-    int64_t part_elems, total_elems;
-};
-
-static int64_t part_len(const struct parts *p, int member)
-{
-    int64_t first = p->part_elems * member;
-    int64_t left = p->total_elems - first;
-    return left < 0 ? 0 : left < p->part_elems ? left : p->part_elems;
-}
-
-static enum rc reduce_parts(const struct call *k, enum op_group g, const struct parts *p,
-    float *out, bool is_accumulating, char *scratch, struct err *e)
-{
-    struct comm *c = k->c;
-    const struct group *grp = group_of(c, g);
-    struct channel *ch = &c->channel[k->ch];
-    int n = start_flows(k, g);
-    for (int i = 0; i < n; i++) {
-        int member = member_of(grp, i);
-        ch->flow[i].send = (const char *)(p->full + p->part_elems * member);
-        ch->flow[i].send_left = (size_t)part_len(p, member) * sizeof(float);
-        atomic_fetch_add(&c->bytes_sent, ch->flow[i].send_left);
-    }
-    const float *own = p->full + p->part_elems * grp->me;
-    int64_t mine = part_len(p, grp->me);
-    const int64_t slice = SCHEDULE_SLICE_BYTES / (int64_t)sizeof(float);
-    const float *src[COMM_MAX_RANKS];
-    enum rc rc = RC_OK;
-    for (int64_t first = 0; first < mine && !rc; first += slice) {
-        int64_t count = mine - first < slice ? mine - first : slice;
-        for (int i = 0; i < n; i++) {
-            ch->flow[i].recv = scratch + (size_t)member_of(grp, i) * SCHEDULE_SLICE_BYTES;
-            ch->flow[i].recv_left = (size_t)count * sizeof(float);
-            src[member_of(grp, i)] = (const float *)(const void *)ch->flow[i].recv;
-        }
-        src[grp->me] = own + first;
-        rc = run_flows(k, n, false, e);
-        if (!rc)
-            c->o.kernels->sum_ranks_f32(NULL, out + first, src, grp->n, count, is_accumulating);
-    }
-    return rc ? rc : run_flows(k, n, true, e);
+    if (grp->n == 1)
+        return RC_OK;
+    count_gather(&k, &p, path == &comm_levels);
+    return path->all_gather(&k, &p, e);
 }
 
 enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group g,
@@ -353,26 +201,12 @@ enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group 
     struct err *e)
 {
     struct parts p = {full, shard_elems, shard_elems * comm_group_size(c, g)};
-    struct call k = begin(c, ch, REDUCE_SCATTER, (uint64_t)p.total_elems * sizeof(float));
-    return reduce_parts(&k, g, &p, shard, is_accumulating, scratch, e);
-}
-
-/* The reduced parts are sent round in a second exchange; the last part may be shorter. */
-static enum rc gather_parts(
-    const struct call *k, enum op_group g, const struct parts *p, float *data, struct err *e)
-{
-    const struct group *grp = group_of(k->c, g);
-    struct channel *ch = &k->c->channel[k->ch];
-    int n = start_flows(k, g);
-    for (int i = 0; i < n; i++) {
-        int member = member_of(grp, i);
-        ch->flow[i].send = (const char *)(data + p->part_elems * grp->me);
-        ch->flow[i].send_left = (size_t)part_len(p, grp->me) * sizeof(float);
-        ch->flow[i].recv = (char *)(data + p->part_elems * member);
-        ch->flow[i].recv_left = (size_t)part_len(p, member) * sizeof(float);
-        atomic_fetch_add(&k->c->bytes_sent, ch->flow[i].send_left);
-    }
-    return run_flows(k, n, true, e);
+    struct call k = begin(c, ch, g, REDUCE_SCATTER, (uint64_t)p.total_elems * sizeof(float));
+    struct sum_into to = {shard, is_accumulating, scratch};
+    const struct comm_path *path = path_of(&k, full);
+    struct pieces counted = parts_pieces(&p, NULL);
+    count_reduce(&k, &counted, path == &comm_levels);
+    return path->reduce_scatter(&k, &p, &to, e);
 }
 
 enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, float *data,
@@ -382,35 +216,20 @@ enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, f
     if (size == 1)
         return RC_OK;
     struct parts p = {data, (elems + size - 1) / size, elems};
-    struct call k = begin(c, ch, ALL_REDUCE, (uint64_t)elems * sizeof(float));
-    float *own = data + p.part_elems * comm_group_rank(c, g);
-    enum rc rc = reduce_parts(&k, g, &p, own, false, scratch, e);
-    return rc ? rc : gather_parts(&k, g, &p, data, e);
+    struct call k = begin(c, ch, g, ALL_REDUCE, (uint64_t)elems * sizeof(float));
+    struct sum_into to = {data + p.part_elems * comm_group_rank(c, g), false, scratch};
+    const struct comm_path *path = path_of(&k, data);
+    struct pieces counted = parts_pieces(&p, NULL);
+    count_reduce(&k, &counted, path == &comm_levels);
+    count_gather(&k, &counted, path == &comm_levels);
+    return path->all_reduce(&k, &p, &to, e);
 }
 
 enum rc comm_sum(
-    struct comm *c, enum comm_channel channel, enum op_group g, double *x, int count, struct err *e)
+    struct comm *c, enum comm_channel ch, enum op_group g, double *x, int count, struct err *e)
 {
-    const struct group *grp = group_of(c, g);
-    size_t bytes = sizeof(*x) * (size_t)count;
-    struct call k = begin(c, channel, SUM, bytes);
-    struct channel *ch = &c->channel[channel];
-    double *all = ch->sums;
-    int n = start_flows(&k, g);
-    for (int i = 0; i < n; i++) {
-        ch->flow[i].send = (const char *)x;
-        ch->flow[i].send_left = ch->flow[i].recv_left = bytes;
-        ch->flow[i].recv = (char *)(all + (size_t)count * (size_t)member_of(grp, i));
-    }
-    memcpy(all + (size_t)count * (size_t)grp->me, x, bytes);
-    enum rc rc = run_flows(&k, n, true, e);
-    for (int i = 0; !rc && i < count; i++) {
-        double sum = all[i];
-        for (int r = 1; r < grp->n; r++)
-            sum += all[r * count + i];
-        x[i] = sum;
-    }
-    return rc;
+    struct call k = begin(c, ch, g, SUM, sizeof(*x) * (uint64_t)count);
+    return comm_group_size(c, g) == 1 ? RC_OK : path_of(&k, NULL)->sum(&k, x, count, e);
 }
 
 enum rc comm_barrier(struct comm *c, struct err *e)
@@ -419,53 +238,135 @@ enum rc comm_barrier(struct comm *c, struct err *e)
     return comm_sum(c, CHANNEL_COMPUTE, GROUP_WORLD, &x, 1, e);
 }
 
-static struct flow exchange_flow(const struct call *k, int rank)
+enum rc comm_exchange(
+    struct comm *c, enum comm_channel ch, const struct comm_exchange *x, struct err *e)
 {
-    return (struct flow){.rank = rank,
-        .fd = k->c->fd[(int)k->ch * k->c->o.ranks + rank],
-        .out = {HEADER_MAGIC, EXCHANGE, UINT64_MAX, 0},
-        .header_sent = sizeof(struct header),
-        .header_received = sizeof(struct header)};
+    size_t bytes = x->send_bytes > x->recv_bytes ? x->send_bytes : x->recv_bytes;
+    struct call k = begin(c, ch, GROUP_WORLD, EXCHANGE, bytes);
+    if (x->to >= 0)
+        count(c, share_host(c, x->to, c->o.rank), x->send_bytes);
+    return tcp_exchange(&k, x, e);
 }
 
-enum rc comm_exchange(
-    struct comm *c, enum comm_channel channel, const struct comm_exchange *x, struct err *e)
+struct comm_volume comm_sent(const struct comm *c)
 {
-    struct call k =
-        begin(c, channel, EXCHANGE, x->send_bytes > x->recv_bytes ? x->send_bytes : x->recv_bytes);
-    struct channel *ch = &c->channel[channel];
-    int n = 0;
-    if (x->to >= 0) {
-        struct flow f = exchange_flow(&k, x->to);
-        f.header_sent = 0;
-        f.send = x->send;
-        f.send_left = x->send_bytes;
-        ch->flow[n++] = f;
-        atomic_fetch_add(&c->bytes_sent, x->send_bytes);
+    return (struct comm_volume){atomic_load(&c->bytes_inside), atomic_load(&c->bytes_across)};
+}
+
+/* --- shared memory --- */
+
+/* All ranks go the same way: each says whether it can. */
+static enum rc agree(struct comm *c, bool *can, double patience_s, struct err *e)
+{
+    unsigned char mine = *can, all[COMM_MAX_RANKS];
+    struct call k = begin(c, CHANNEL_COMPUTE, GROUP_WORLD, ALL_GATHER, (uint64_t)c->o.ranks);
+    struct pieces p = {(char *)all, 1, (size_t)c->o.ranks};
+    k.deadline = clock_now_s() + patience_s;
+    all[c->o.rank] = mine;
+    enum rc rc = comm_tcp.all_gather(&k, &p, e);
+    for (int r = 0; r < c->o.ranks && !rc; r++)
+        *can = *can && all[r];
+    return rc;
+}
+
+static void give_up_sharing(struct comm *c, const struct err *why)
+{
+    if (!c->shm)
+        return;
+    snprintf(c->note, sizeof(c->note), "ranks of a host exchange over TCP: %s",
+        why->code ? why->msg : "another rank cannot share memory");
+    shm_close(c->shm);
+    c->shm = NULL;
+}
+
+/* In two steps, so that nobody waits for a rank that cannot come. Ranks that are alone on their
+ * host can, having nobody to share with. */
+static enum rc open_shm(struct comm *c, struct shm *shm, struct err *e)
+{
+    struct err why = ERR_INIT;
+    c->shm = shm;
+    bool can = !shm || shm_reach(shm, &why) == RC_OK;
+    enum rc rc = agree(c, &can, c->o.connect_deadline_s, e);
+    if (!rc && can) {
+        can = !shm || shm_connect(shm, &why) == RC_OK;
+        rc = agree(c, &can, c->o.connect_deadline_s, e);
     }
-    if (x->from >= 0) {
-        bool is_same = n == 1 && x->from == x->to;
-        if (!is_same)
-            ch->flow[n++] = exchange_flow(&k, x->from);
-        struct flow *f = &ch->flow[n - 1];
-        f->header_received = 0;
-        f->recv = x->recv;
-        f->recv_left = x->recv_bytes;
+    c->may_map = can;
+    if (!rc && !can)
+        give_up_sharing(c, &why);
+    return rc;
+}
+
+enum rc comm_map_slab(struct comm *c, size_t bytes, void **base, struct err *e)
+{
+    /* pages of a slab are touched first here, which has been seen to take 7 ms a MiB in a virtual
+     * machine, and ranks wait for each other */
+    const double slowest_bytes_per_s = 64e6;
+    struct err why = ERR_INIT;
+    *base = NULL;
+    if (!c->may_map)
+        return RC_OK;
+    c->may_map = false;
+    bool can = !c->shm || shm_map_slab(c->shm, bytes, base, &why) == RC_OK;
+    enum rc rc = agree(c, &can, c->o.connect_deadline_s + (double)bytes / slowest_bytes_per_s, e);
+    if (!rc && !can) {
+        give_up_sharing(c, &why);
+        *base = NULL;
     }
-    return n ? run_flows(&k, n, true, e) : RC_OK;
+    return rc;
+}
+
+const char *comm_note(const struct comm *c)
+{
+    return c->note;
+}
+
+size_t comm_control_bytes(const struct comm *c)
+{
+    return c->shm ? shm_control_bytes(c->shm) : 0;
 }
 
 /* --- life cycle --- */
 
-static void make_group(struct group *g, int first, int stride, int n, int rank)
+void comm_set_deadline(struct comm *c, enum comm_channel ch, double seconds)
 {
-    g->n = n;
-    g->ranks = base_alloc(sizeof(*g->ranks) * (size_t)n);
-    for (int i = 0; i < n; i++) {
-        g->ranks[i] = first + i * stride;
-        if (g->ranks[i] == rank)
-            g->me = i;
+    c->channel[ch].deadline_s = seconds;
+}
+
+void comm_set_kernels(struct comm *c, const struct kernels *k)
+{
+    c->o.kernels = k;
+}
+
+static void make_groups(struct comm *c)
+{
+    int rank = c->o.rank, ranks = c->o.ranks, s = c->o.shard_degree;
+    make_group(c, GROUP_NONE, rank, 1, 1);
+    make_group(c, GROUP_WORLD, 0, 1, ranks);
+    make_group(c, GROUP_SHARD, rank / s * s, 1, s);
+    make_group(c, GROUP_REPLICA, rank % s, s, ranks / s);
+}
+
+static void make_channels(struct comm *c)
+{
+    size_t ranks = (size_t)c->o.ranks;
+    for (int i = 0; i < COMM_CHANNELS; i++) {
+        c->channel[i].flow = base_calloc(ranks, sizeof(struct flow));
+        c->channel[i].poll = base_calloc(ranks, sizeof(struct pollfd));
+        c->channel[i].sums = base_calloc(ranks, COMM_MAX_SUM * sizeof(double));
+        c->channel[i].deadline_s = c->o.deadline_s;
     }
+    c->fd = base_alloc(ranks * COMM_CHANNELS * sizeof(*c->fd));
+    for (size_t i = 0; i < ranks * COMM_CHANNELS; i++)
+        c->fd[i] = -1;
+}
+
+static bool has_shared_hosts(const struct comm *c)
+{
+    for (int r = 1; r < c->o.ranks; r++)
+        if (share_host(c, r - 1, r))
+            return true;
+    return false;
 }
 
 enum rc comm_open(struct comm **out, const struct comm_options *o, struct err *e)
@@ -476,22 +377,15 @@ enum rc comm_open(struct comm **out, const struct comm_options *o, struct err *e
             e, RC_INVALID, "%d ranks cannot be split into groups of %d", o->ranks, o->shard_degree);
     struct comm *c = base_calloc(1, sizeof(*c));
     c->o = *o;
-    int s = o->shard_degree;
-    make_group(&c->group[GROUP_NONE], o->rank, 1, 1, o->rank);
-    make_group(&c->group[GROUP_WORLD], 0, 1, o->ranks, o->rank);
-    make_group(&c->group[GROUP_SHARD], o->rank / s * s, 1, s, o->rank);
-    make_group(&c->group[GROUP_REPLICA], o->rank % s, s, o->ranks / s, o->rank);
-    for (int i = 0; i < COMM_CHANNELS; i++) {
-        c->channel[i].flow = base_calloc((size_t)o->ranks, sizeof(struct flow));
-        c->channel[i].poll = base_calloc((size_t)o->ranks, sizeof(struct pollfd));
-        c->channel[i].sums = base_calloc((size_t)o->ranks, COMM_MAX_SUM * sizeof(double));
-        c->channel[i].deadline_s = o->deadline_s;
-    }
-    size_t n = (size_t)o->ranks * COMM_CHANNELS;
-    c->fd = base_alloc(n * sizeof(*c->fd));
-    for (size_t i = 0; i < n; i++)
-        c->fd[i] = -1;
+    make_groups(c);
+    make_channels(c);
+    /* listens before it connects: whoever is connected finds this rank on its host too */
+    struct shm *shm = has_shared_hosts(c) ? shm_open_host(&c->o) : NULL;
     enum rc rc = o->ranks > 1 ? comm_connect(c->fd, o, e) : RC_OK;
+    if (!rc && has_shared_hosts(c))
+        rc = open_shm(c, shm, e);
+    else
+        shm_close(shm);
     if (o->listen_fd >= 0)
         close(o->listen_fd);
     if (rc) {
@@ -506,6 +400,7 @@ void comm_close(struct comm *c)
 {
     if (!c)
         return;
+    shm_close(c->shm);
     for (int i = 0; i < COMM_CHANNELS * c->o.ranks; i++)
         if (c->fd[i] >= 0)
             close(c->fd[i]);

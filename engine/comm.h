@@ -1,10 +1,15 @@
-/* Collectives between the ranks of a run over TCP, with deadlines.
+/* Collectives between the ranks of a run, with deadlines.
+ *
+ * Ranks of one host read each other's slabs in shared memory; ranks of several hosts exchange over
+ * TCP; groups with several ranks on each of several hosts do both, so that each byte goes to a host
+ * once. Where a host cannot share memory, all go over TCP and comm_note says why.
  *
  * Every pair of ranks has one connection per channel; a channel is used by one lane (one thread)
  * only, so collectives on different lanes run at the same time without mixing. Each collective has
- * a name and a sequence number that both sides compare; a dead or silent peer ends it with a
- * sentence naming rank, host, operation and bytes. Sums are made by the owner in rank order, so
- * results do not depend on timing. After the first failure every further call on the comm fails. */
+ * a name and a place in the order that all sides compare; a dead or silent peer ends it with a
+ * sentence naming rank, host, operation and bytes. Sums are made by the owner in rank order, over
+ * two levels in rank order inside each host and then in host order, so results do not depend on
+ * timing. After the first failure every further call on the comm fails. */
 #ifndef ENGINE_COMM_H
 #define ENGINE_COMM_H
 
@@ -19,6 +24,7 @@ struct kernels;
 struct comm;
 
 enum { COMM_TOKEN_BYTES = 32, COMM_CHANNELS = 4, COMM_MAX_RANKS = 4096, COMM_MAX_SUM = 16 };
+enum { COMM_MAX_LOCALS = 256 }; /* ranks of one host that share memory */
 /* The last one is for checkpoints, whose thread runs beside the lanes. */
 enum comm_channel { CHANNEL_COMPUTE, CHANNEL_GATHER, CHANNEL_REDUCE, CHANNEL_CHECKPOINT };
 
@@ -28,6 +34,7 @@ struct comm_options {
     int listen_fd;            /* from comm_listen; the comm closes it */
     const char *const *peers; /* "address:port" by rank; own entry unused */
     const char *const *hosts; /* names for sentences, by rank; may be NULL */
+    const int *host_of; /* number of the host by rank, ascending; NULL: nobody shares a host */
     unsigned char token[COMM_TOKEN_BYTES]; /* a connection without it is closed */
     double connect_deadline_s;
     double deadline_s; /* of each collective, until comm_set_deadline says otherwise */
@@ -82,7 +89,20 @@ struct comm_exchange {
 enum rc comm_exchange(
     struct comm *c, enum comm_channel ch, const struct comm_exchange *x, struct err *e);
 
-/* Payload bytes this rank sent so far, all channels. */
-uint64_t comm_bytes_sent(const struct comm *c);
+/* Memory that ranks of this host may read: zeroed, in huge pages, mapped once, gone with the comm.
+ * All ranks call it together, once. *base is NULL where memory is not shared, for whatever reason:
+ * map some then. Collectives work with other memory too, in more copies. */
+enum rc comm_map_slab(struct comm *c, size_t bytes, void **base, struct err *e);
+/* Why ranks of a host do not share memory, one sentence; "" when they do or none share a host. */
+const char *comm_note(const struct comm *c);
+/* What this rank shares beside its slab, resident. */
+size_t comm_control_bytes(const struct comm *c);
+
+/* Payload bytes that this rank brought to others so far, all channels but the scalars. */
+struct comm_volume {
+    uint64_t inside; /* to ranks of its host */
+    uint64_t across; /* to other hosts */
+};
+struct comm_volume comm_sent(const struct comm *c);
 
 #endif

@@ -57,7 +57,7 @@ static void tune(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
 }
 
-static bool wait_for(int fd, short events, double deadline)
+bool comm_wait(int fd, short events, double deadline)
 {
     for (;;) {
         double left = deadline - clock_now_s();
@@ -76,7 +76,7 @@ static bool move_all(int fd, void *data, size_t len, bool is_send, double deadli
 {
     char *p = data;
     while (len) {
-        if (!wait_for(fd, is_send ? POLLOUT : POLLIN, deadline))
+        if (!comm_wait(fd, is_send ? POLLOUT : POLLIN, deadline))
             return false;
         ssize_t n = is_send ? send(fd, p, len, MSG_NOSIGNAL | MSG_DONTWAIT)
                             : recv(fd, p, len, MSG_DONTWAIT);
@@ -118,7 +118,7 @@ static int try_connect(const struct addrinfo *list, double deadline)
         if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS) {
             int error = 0;
             socklen_t len = sizeof(error);
-            if (wait_for(fd, POLLOUT, deadline) &&
+            if (comm_wait(fd, POLLOUT, deadline) &&
                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0)
                 return fd;
         }
@@ -149,7 +149,7 @@ static bool same_mac(const char *a, const char *b)
     return difference == 0;
 }
 
-static bool greet(const struct comm_options *o, int fd, int channel, double deadline)
+bool comm_greet(const struct comm_options *o, int fd, int channel, double deadline)
 {
     unsigned char challenge[NONCE_BYTES];
     char answer[SHA256_HEX], want[SHA256_HEX];
@@ -182,7 +182,7 @@ static enum rc connect_one(
         return err_sys(e, RC_NETWORK, "rank %d cannot connect to rank %d at '%s'", o->rank, peer,
             o->peers[peer]);
     tune(fd);
-    if (!greet(o, fd, channel, deadline)) {
+    if (!comm_greet(o, fd, channel, deadline)) {
         close(fd);
         return err_set(e, RC_NETWORK, "rank %d at '%s' did not prove that it belongs to this run",
             peer, o->peers[peer]);
@@ -191,37 +191,40 @@ static enum rc connect_one(
     return RC_OK;
 }
 
-/* Accept one connection; strangers are closed and not counted. Returns whether one was taken. */
-static bool accept_one(int *fd, const struct comm_options *o, double deadline)
+bool comm_welcome(const struct comm_options *o, int fd, int *rank, int *channel, double deadline)
 {
-    int s = accept4(o->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    if (s < 0)
-        return false;
     struct greeting g;
     unsigned char challenge[NONCE_BYTES];
     char mac[SHA256_HEX];
     double patience = clock_now_s() + 5;
     patience = patience < deadline ? patience : deadline;
-    bool is_good = hash_random(challenge, sizeof(challenge), NULL) == RC_OK &&
-                   move_all(s, challenge, sizeof(challenge), true, patience) &&
-                   move_all(s, &g, sizeof(g), false, patience);
-    if (is_good)
-        prove(o, 'c', challenge, &g, mac);
-    is_good =
-        is_good && same_mac(mac, g.mac) && g.rank < (uint32_t)o->rank && g.channel < COMM_CHANNELS;
-    int *slot = is_good ? &fd[g.channel * (uint32_t)o->ranks + g.rank] : NULL;
-    if (!slot || *slot >= 0) {
-        close(s);
+    if (hash_random(challenge, sizeof(challenge), NULL) != RC_OK ||
+        !move_all(fd, challenge, sizeof(challenge), true, patience) ||
+        !move_all(fd, &g, sizeof(g), false, patience))
         return false;
-    }
+    prove(o, 'c', challenge, &g, mac);
+    if (!same_mac(mac, g.mac))
+        return false;
+    *rank = (int)g.rank;
+    *channel = (int)g.channel;
     prove(o, 'a', challenge, &g, mac);
-    if (!move_all(s, mac, sizeof(mac), true, deadline)) {
+    return move_all(fd, mac, sizeof(mac), true, deadline);
+}
+
+/* Accept one connection; strangers are closed and not counted. */
+static void accept_one(int *fd, const struct comm_options *o, double deadline)
+{
+    int rank, channel, s = accept4(o->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (s < 0)
+        return;
+    bool is_good = comm_welcome(o, s, &rank, &channel, deadline) && rank >= 0 && rank < o->rank &&
+                   channel >= 0 && channel < COMM_CHANNELS;
+    if (!is_good || fd[channel * o->ranks + rank] >= 0) {
         close(s);
-        return false;
+        return;
     }
     tune(s);
-    *slot = s;
-    return true;
+    fd[channel * o->ranks + rank] = s;
 }
 
 static int first_missing(const int *fd, const struct comm_options *o)
@@ -240,7 +243,7 @@ enum rc comm_connect(int *fd, const struct comm_options *o, struct err *e)
      * awaited; so ranks accept from the lower ones first, then connect upwards */
     int missing;
     while ((missing = first_missing(fd, o)) >= 0) {
-        if (!wait_for(o->listen_fd, POLLIN, deadline))
+        if (!comm_wait(o->listen_fd, POLLIN, deadline))
             return err_set(e, RC_NETWORK, "rank %d: rank %d did not connect within %.0f s", o->rank,
                 missing, o->connect_deadline_s);
         accept_one(fd, o, deadline);

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/comm.h"
 #include "engine/device.h"
 #include "engine/ops_cpu.h"
 #include "engine/poison.h"
@@ -18,6 +19,7 @@
 struct slab {
     void *base;
     size_t bytes;
+    bool is_shared; /* the communicator's, who unmaps it */
 };
 
 struct lane_thread {
@@ -216,7 +218,7 @@ static void cpu_close(struct device *d)
         free(t->log);
     }
     for (int m = 0; m < MEMORY_COUNT; m++)
-        if (c->slab[m].base)
+        if (c->slab[m].base && !c->slab[m].is_shared)
             munmap(c->slab[m].base, c->slab[m].bytes);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
@@ -253,15 +255,21 @@ static enum rc cpu_slab(
             "the plan needs %lld bytes of device memory and %lld are allowed: %lld too few",
             (long long)bytes, (long long)c->o.slab_cap_bytes,
             (long long)(bytes - c->o.slab_cap_bytes));
+    enum rc rc = RC_OK;
     *base = NULL;
-    if (bytes == 0)
-        return RC_OK;
+    /* collectives work on device memory */
+    if (memory == MEMORY_DEVICE && c->context->comm)
+        rc = comm_map_slab(c->context->comm, (size_t)bytes, base, e);
+    if (rc || *base || bytes == 0) {
+        c->slab[memory] = (struct slab){*base, (size_t)bytes, true};
+        return rc;
+    }
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return err_sys(e, RC_LIMIT, "cannot map %lld bytes of memory", (long long)bytes);
     /* 4 KiB pages cost 13 us each to touch first; huge ones 50 times less for the same bytes */
     madvise(p, (size_t)bytes, MADV_HUGEPAGE);
-    c->slab[memory] = (struct slab){p, (size_t)bytes};
+    c->slab[memory] = (struct slab){p, (size_t)bytes, false};
     *base = p;
     return RC_OK;
 }

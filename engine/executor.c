@@ -52,7 +52,9 @@ int64_t executor_external_bytes(const struct executor *x)
     for (int m = 0; m < MEMORY_COUNT; m++)
         slabs[m] = (struct memory_range){x->slab[m], x->slab[m] ? x->s->slab_bytes[m] : 0};
     int64_t all = memory_anonymous_bytes(), in_slabs = memory_resident_bytes(slabs, MEMORY_COUNT);
-    return all < 0 || in_slabs < 0 || in_slabs > all ? -1 : all - in_slabs;
+    if (all < 0 || in_slabs < 0 || in_slabs > all)
+        return -1;
+    return all - in_slabs + (int64_t)comm_control_bytes(x->o.comm);
 }
 
 bool executor_is_first_replica(const struct executor *x)

@@ -96,8 +96,8 @@ void executor_on_update(struct executor *x, update_fn *fn, void *arg);
 /* After the master values changed: bring parameters up to date on this rank and its group. */
 enum rc executor_publish(struct executor *x, struct err *e);
 
-/* Bytes of this process outside the slabs and outside files: what the plan calls external. -1
- * unknown. */
+/* Bytes of this process outside the slabs and outside files, with what it shares for collectives
+ * beside its slab: what the plan calls external. -1 unknown. */
 int64_t executor_external_bytes(const struct executor *x);
 
 /* Address of a buffer in its slab. Valid until executor_close. */

@@ -42,7 +42,7 @@ static bool meets(const struct memory_range *r, int n, uintptr_t start, uintptr_
     return false;
 }
 
-/* /proc/self/smaps: a line "START-END ..." opens a mapping, "Rss: N kB" belongs to it. */
+/* /proc/self/smaps: a line "START-END ..." opens a mapping, "Anonymous: N kB" belongs to it. */
 int64_t memory_resident_bytes(const struct memory_range *ranges, int n)
 {
     FILE *f = fopen("/proc/self/smaps", "re");
@@ -57,7 +57,7 @@ int64_t memory_resident_bytes(const struct memory_range *ranges, int n)
         long long kib;
         if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
             is_ours = meets(ranges, n, start, end);
-        else if (is_ours && sscanf(line, "Rss: %lld kB", &kib) == 1)
+        else if (is_ours && sscanf(line, "Anonymous: %lld kB", &kib) == 1)
             total += kib * 1024;
     }
     free(line);

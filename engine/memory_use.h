@@ -14,7 +14,7 @@ struct memory_range {
     int64_t bytes;
 };
 
-/* Resident bytes of the mappings that meet any of the ranges, each mapping once; pages that were
+/* Of these, bytes in the mappings that meet any of the ranges, each mapping once; pages that were
  * only read and still share the kernel's zero page do not count. -1 when the kernel does not tell.
  * Allocates: for start-up. */
 int64_t memory_resident_bytes(const struct memory_range *ranges, int n);

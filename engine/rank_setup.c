@@ -110,6 +110,7 @@ static enum rc open_comm(
         .listen_fd = fd,
         .peers = peers,
         .hosts = hosts,
+        .host_of = s->host_of,
         .connect_deadline_s = s->spec.deadlines.rendezvous_s,
         .deadline_s = s->spec.deadlines.collective_s,
         .kernels = kernels_best()};
@@ -131,8 +132,11 @@ static enum rc connect_ranks(struct rank_setup *s, struct control *control, stru
     control_send(control, v);
     char **peers = base_calloc((size_t)ranks, sizeof(*peers));
     const char **hosts = base_calloc((size_t)ranks, sizeof(*hosts));
-    for (int64_t r = 0; r < ranks; r++)
-        hosts[r] = s->spec.hosts[run_spec_host_of(&s->spec, r)].name;
+    s->host_of = base_calloc((size_t)ranks, sizeof(*s->host_of));
+    for (int64_t r = 0; r < ranks; r++) {
+        s->host_of[r] = (int)run_spec_host_of(&s->spec, r);
+        hosts[r] = s->spec.hosts[s->host_of[r]].name;
+    }
     s->peers = peers;
     s->host_names = hosts;
     rc = wait_for_peers(s, control, peers, e);
@@ -188,6 +192,8 @@ static enum rc open_executor(struct rank_setup *s, struct err *e)
     enum rc rc = common_kernels(s, &o.kernels, e);
     if (!rc)
         rc = executor_open(&s->x, s->schedule, &o, e);
+    if (comm_note(s->comm)[0])
+        fprintf(stderr, "berth-engine: rank %d: %s\n", s->rank, comm_note(s->comm));
     return rc ? rc : executor_warm_up(s->x, e);
 }
 
@@ -230,6 +236,7 @@ void rank_setup_close(struct rank_setup *s)
         free(s->peers[r]);
     free(s->peers);
     free(s->host_names);
+    free(s->host_of);
     run_spec_release(&s->spec);
     free(s->dir);
 }

@@ -18,6 +18,7 @@ struct rank_setup {
     struct run_spec spec;
     char **peers;            /* "host:port" by rank */
     const char **host_names; /* by rank, borrowed from the spec */
+    int *host_of;            /* index in the spec's hosts by rank */
     struct schedule *schedule;
     struct comm *comm;
     struct executor *x;

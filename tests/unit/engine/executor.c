@@ -374,10 +374,10 @@ static void count_bytes(struct rank *r)
     struct err e = ERR_INIT;
     ranks_check(init_state(r->x, 1, &e), &e);
     ranks_check(comm_barrier(r->comm, &e), &e);
-    uint64_t before = comm_bytes_sent(r->comm);
+    uint64_t before = comm_sent(r->comm).inside;
     ranks_train(r, 1, 1, NULL);
     if (r->rank == 0)
-        *sent = comm_bytes_sent(r->comm) - before;
+        *sent = comm_sent(r->comm).inside - before;
 }
 
 /* Payload per rank and step, parameters p and gradients g in bytes, a micro steps, n ranks

@@ -71,6 +71,7 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
     pthread_t *thread = calloc((size_t)n, sizeof(*thread));
     const char **peers = calloc((size_t)n, sizeof(*peers));
     char(*names)[32] = calloc((size_t)n, sizeof(*names));
+    int *host_of = calloc((size_t)n, sizeof(*host_of));
     struct err e = ERR_INIT;
     for (int i = 0; i < n; i++) {
         int port = 0;
@@ -80,6 +81,7 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
             .ranks = n,
             .shard_degree = (int)schedule->shards,
             .peers = peers,
+            .host_of = host_of,
             .token = {1, 2, 3},
             .connect_deadline_s = 20,
             .deadline_s = o->deadline_s > 0 ? o->deadline_s : 60,
@@ -87,11 +89,13 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
         ranks_check(comm_listen(&start[i].comm.listen_fd, &port, &e), &e);
         snprintf(names[i], sizeof(names[i]), "127.0.0.1:%d", port);
         peers[i] = names[i];
+        host_of[i] = o->ranks_per_host ? i / o->ranks_per_host : 0;
     }
     for (int i = 0; i < n; i++)
         pthread_create(&thread[i], NULL, rank_main, &start[i]);
     for (int i = 0; i < n; i++)
         pthread_join(thread[i], NULL);
+    free(host_of);
     free(names);
     free(peers);
     free(thread);

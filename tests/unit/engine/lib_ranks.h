@@ -23,6 +23,7 @@ struct rank_options {
     bool is_poisoning;
     FILE *trace; /* of rank 0 */
     double deadline_s;
+    int ranks_per_host; /* hosts that share memory inside; 0: all on one */
 };
 void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *arg);
 

@@ -1,0 +1,354 @@
+/* Collectives over connections: every member of a team exchanges with every other, all at once. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "engine/comm_path.h"
+#include "kernels/kernels.h"
+
+enum { HEADER_MAGIC = 0x42455254 };
+
+/* A team reduces: what its flows need to make what they send. */
+struct reduction {
+    const struct team *t;
+    const struct parts *p;
+    const struct locals *l;
+    char *scratch;
+};
+
+/* --- moving bytes --- */
+
+static int member_of(const struct team *t, int place)
+{
+    return t->first + place * t->stride;
+}
+
+static int place_of(const struct team *t, int flow)
+{
+    return flow < t->me ? flow : flow + 1;
+}
+
+static bool is_idle(const struct flow *f)
+{
+    return f->header_sent == sizeof(f->out) && f->send_left == 0 && f->to_make == 0;
+}
+
+static bool wants_input(const struct flow *f)
+{
+    return f->header_received < sizeof(f->in) || f->recv_left > 0;
+}
+
+/* Sum elements [at, at + count) of a member's part over the ranks of this host. */
+static void sum_locals(const struct call *k, const struct reduction *r, int member, int64_t at,
+    int64_t count, float *to)
+{
+    const float *src[COMM_MAX_LOCALS];
+    for (int i = 0; i < r->l->n; i++)
+        src[i] = r->l->full[i] + r->p->part_elems * member + at;
+    k->c->o.kernels->sum_ranks_f32(NULL, to, src, r->l->n, count, false);
+}
+
+static int64_t slice_len(int64_t left)
+{
+    const int64_t slice = SCHEDULE_SLICE_BYTES / (int64_t)sizeof(float);
+    return left < slice ? left : slice;
+}
+
+/* The next slice for a peer, into its place behind the slices that are received. */
+static void make_slice(const struct call *k, const struct reduction *r, int flow, struct flow *f)
+{
+    int place = place_of(r->t, flow), member = member_of(r->t, place);
+    int64_t count = slice_len(f->to_make);
+    char *slice = r->scratch + (size_t)(r->t->n + place) * SCHEDULE_SLICE_BYTES;
+    sum_locals(k, r, member, part_len(r->p, member) - f->to_make, count, (float *)(void *)slice);
+    f->to_make -= count;
+    f->send = slice;
+    f->send_left = (size_t)count * sizeof(float);
+}
+
+/* Returns RC_OK when all is sent or the socket is full. */
+static enum rc push(const struct call *k, const struct reduction *r, int i, struct err *e)
+{
+    struct flow *f = &k->c->channel[k->ch].flow[i];
+    while (!is_idle(f)) {
+        bool is_header = f->header_sent < sizeof(f->out);
+        if (!is_header && f->send_left == 0)
+            make_slice(k, r, i, f);
+        const char *p = is_header ? (const char *)&f->out + f->header_sent : f->send;
+        size_t n = is_header ? sizeof(f->out) - f->header_sent : f->send_left;
+        ssize_t sent = send(f->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT | (is_header ? MSG_MORE : 0));
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return RC_OK;
+        if (sent < 0)
+            return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
+        if (is_header) {
+            f->header_sent += (size_t)sent;
+        } else {
+            f->send += sent;
+            f->send_left -= (size_t)sent;
+        }
+    }
+    return RC_OK;
+}
+
+static enum rc check_header(const struct call *k, const struct flow *f, struct err *e)
+{
+    if (f->in.magic == f->out.magic && f->in.operation == f->out.operation &&
+        f->in.sequence == f->out.sequence)
+        return RC_OK;
+    return call_broken(
+        k, RC_NODE, f->rank, "is at another operation; the ranks disagree about the schedule", e);
+}
+
+static enum rc pull(const struct call *k, struct flow *f, struct err *e)
+{
+    while (wants_input(f)) {
+        bool is_header = f->header_received < sizeof(f->in);
+        char *p = is_header ? (char *)&f->in + f->header_received : f->recv;
+        size_t n = is_header ? sizeof(f->in) - f->header_received : f->recv_left;
+        ssize_t got = recv(f->fd, p, n, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return RC_OK;
+        if (got <= 0)
+            return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
+        if (is_header) {
+            f->header_received += (size_t)got;
+            if (f->header_received == sizeof(f->in)) {
+                enum rc rc = check_header(k, f, e);
+                if (rc)
+                    return rc;
+            }
+        } else {
+            f->recv += got;
+            f->recv_left -= (size_t)got;
+        }
+    }
+    return RC_OK;
+}
+
+static int poll_set(struct channel *ch, int n, bool is_flushing)
+{
+    int busy = 0;
+    for (int i = 0; i < n; i++) {
+        struct flow *f = &ch->flow[i];
+        short events = (short)((is_idle(f) ? 0 : POLLOUT) | (wants_input(f) ? POLLIN : 0));
+        bool is_pending = wants_input(f) || (is_flushing && !is_idle(f));
+        busy += is_pending;
+        ch->poll[i] = (struct pollfd){events ? f->fd : -1, events, 0};
+    }
+    return busy;
+}
+
+static enum rc too_late(const struct call *k, int n, struct err *e)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    for (int i = 0; i < n; i++)
+        if (wants_input(&ch->flow[i]))
+            return call_broken(
+                k, RC_NODE, ch->flow[i].rank, "did not answer before the deadline", e);
+    return call_broken(
+        k, RC_NODE, ch->flow[0].rank, "did not take the data before the deadline", e);
+}
+
+/* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent. */
+static enum rc run_flows(
+    const struct call *k, const struct reduction *r, int n, bool is_flushing, struct err *e)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    enum rc rc = RC_OK;
+    for (int i = 0; i < n && !rc; i++) {
+        rc = push(k, r, i, e);
+        if (!rc)
+            rc = pull(k, &ch->flow[i], e);
+    }
+    while (!rc && poll_set(ch, n, is_flushing) > 0) {
+        if (atomic_load(&k->c->is_aborted))
+            return call_aborted(k, e);
+        double left = k->deadline - clock_now_s();
+        if (left <= 0)
+            return too_late(k, n, e);
+        int wait_ms = left < 0.1 ? (int)(left * 1000) + 1 : 100;
+        int ready = poll(ch->poll, (nfds_t)n, wait_ms);
+        if (ready < 0 && errno != EINTR)
+            return err_sys(e, RC_NETWORK, "poll failed");
+        for (int i = 0; ready > 0 && i < n && !rc; i++) {
+            if (ch->poll[i].revents & (POLLOUT | POLLERR | POLLHUP))
+                rc = push(k, r, i, e);
+            if (!rc && ch->poll[i].revents & (POLLIN | POLLERR | POLLHUP))
+                rc = pull(k, &ch->flow[i], e);
+        }
+    }
+    return rc;
+}
+
+/* --- teams --- */
+
+/* One flow per other member of the team, in its order; returns how many. */
+static int start_flows(const struct call *k, const struct team *t)
+{
+    const struct group *g = call_group(k);
+    struct channel *ch = &k->c->channel[k->ch];
+    uint64_t sequence = ch->sequence[k->g - GROUP_WORLD]++;
+    bool is_part = t->n < g->n; /* of the group: ranks must agree about that too */
+    for (int i = 0; i < t->n - 1; i++) {
+        int rank = g->ranks[member_of(t, place_of(t, i))];
+        ch->flow[i] = (struct flow){.rank = rank,
+            .fd = k->c->fd[(int)k->ch * k->c->o.ranks + rank],
+            .out = {HEADER_MAGIC, (uint32_t)k->operation * 2 + is_part,
+                sequence * 4 + (uint64_t)k->g, k->bytes}};
+    }
+    return t->n - 1;
+}
+
+enum rc team_all_gather(
+    const struct call *k, const struct team *t, const struct pieces *p, struct err *e)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    int n = start_flows(k, t), mine = member_of(t, t->me);
+    for (int i = 0; i < n; i++) {
+        int member = member_of(t, place_of(t, i));
+        ch->flow[i].send = p->full + p->piece_bytes * (size_t)mine;
+        ch->flow[i].send_left = piece_len(p, mine);
+        ch->flow[i].recv = p->full + p->piece_bytes * (size_t)member;
+        ch->flow[i].recv_left = piece_len(p, member);
+    }
+    return run_flows(k, NULL, n, true, e);
+}
+
+static void start_parts(const struct call *k, const struct reduction *r, int n)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    for (int i = 0; i < n; i++) {
+        int member = member_of(r->t, place_of(r->t, i));
+        if (r->l) {
+            ch->flow[i].to_make = part_len(r->p, member);
+        } else {
+            ch->flow[i].send = (const char *)(r->p->full + r->p->part_elems * member);
+            ch->flow[i].send_left = (size_t)part_len(r->p, member) * sizeof(float);
+        }
+    }
+}
+
+/* What this rank brings for elements [at, at + count) of its own part. */
+static const float *own_slice(
+    const struct call *k, const struct reduction *r, int64_t at, int64_t count)
+{
+    int mine = member_of(r->t, r->t->me);
+    if (!r->l)
+        return r->p->full + r->p->part_elems * mine + at;
+    float *slice = (float *)(void *)(r->scratch + (size_t)r->t->me * SCHEDULE_SLICE_BYTES);
+    sum_locals(k, r, mine, at, count, slice);
+    return slice;
+}
+
+enum rc team_reduce(const struct call *k, const struct team *t, const struct parts *p,
+    const struct locals *l, const struct sum_into *to, struct err *e)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    struct reduction r = {t, p, l, to->scratch};
+    const float *src[COMM_MAX_RANKS];
+    int64_t mine = part_len(p, member_of(t, t->me));
+    int n = start_flows(k, t);
+    start_parts(k, &r, n);
+    enum rc rc = RC_OK;
+    for (int64_t at = 0; at < mine && !rc; at += slice_len(mine - at)) {
+        int64_t count = slice_len(mine - at);
+        for (int i = 0; i < n; i++) {
+            int place = place_of(t, i);
+            ch->flow[i].recv = to->scratch + (size_t)place * SCHEDULE_SLICE_BYTES;
+            ch->flow[i].recv_left = (size_t)count * sizeof(float);
+            src[place] = (const float *)(const void *)ch->flow[i].recv;
+        }
+        src[t->me] = own_slice(k, &r, at, count);
+        rc = run_flows(k, &r, n, false, e);
+        if (!rc)
+            k->c->o.kernels->sum_ranks_f32(
+                NULL, to->out + at, src, t->n, count, to->is_accumulating);
+    }
+    return rc ? rc : run_flows(k, &r, n, true, e);
+}
+
+/* --- the path --- */
+
+static struct team whole_group(const struct call *k)
+{
+    const struct group *g = call_group(k);
+    return (struct team){g->n, g->me, 0, 1};
+}
+
+static enum rc tcp_all_gather(const struct call *k, const struct pieces *p, struct err *e)
+{
+    struct team t = whole_group(k);
+    return team_all_gather(k, &t, p, e);
+}
+
+static enum rc tcp_reduce_scatter(
+    const struct call *k, const struct parts *p, const struct sum_into *to, struct err *e)
+{
+    struct team t = whole_group(k);
+    return team_reduce(k, &t, p, NULL, to, e);
+}
+
+static enum rc tcp_all_reduce(
+    const struct call *k, const struct parts *p, const struct sum_into *to, struct err *e)
+{
+    struct team t = whole_group(k);
+    struct pieces summed = parts_pieces(p, to->out - p->part_elems * t.me);
+    enum rc rc = team_reduce(k, &t, p, NULL, to, e);
+    return rc ? rc : team_all_gather(k, &t, &summed, e);
+}
+
+static enum rc tcp_sum(const struct call *k, double *x, int count, struct err *e)
+{
+    struct team t = whole_group(k);
+    double *all = k->c->channel[k->ch].sums;
+    size_t bytes = sizeof(*x) * (size_t)count;
+    struct pieces p = {(char *)all, bytes, bytes * (size_t)t.n};
+    memcpy(all + count * t.me, x, bytes);
+    enum rc rc = team_all_gather(k, &t, &p, e);
+    if (!rc)
+        sum_members(x, all, t.n, count);
+    return rc;
+}
+
+const struct comm_path comm_tcp = {
+    "TCP", tcp_all_gather, tcp_reduce_scatter, tcp_all_reduce, tcp_sum};
+
+/* --- point to point --- */
+
+static struct flow exchange_flow(const struct call *k, int rank)
+{
+    return (struct flow){.rank = rank,
+        .fd = k->c->fd[(int)k->ch * k->c->o.ranks + rank],
+        .out = {HEADER_MAGIC, EXCHANGE * 2, UINT64_MAX, 0},
+        .header_sent = sizeof(struct header),
+        .header_received = sizeof(struct header)};
+}
+
+enum rc tcp_exchange(const struct call *k, const struct comm_exchange *x, struct err *e)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    int n = 0;
+    if (x->to >= 0) {
+        struct flow f = exchange_flow(k, x->to);
+        f.header_sent = 0;
+        f.send = x->send;
+        f.send_left = x->send_bytes;
+        ch->flow[n++] = f;
+    }
+    if (x->from >= 0) {
+        bool is_same = n == 1 && x->from == x->to;
+        if (!is_same)
+            ch->flow[n++] = exchange_flow(k, x->from);
+        struct flow *f = &ch->flow[n - 1];
+        f->header_received = 0;
+        f->recv = x->recv;
+        f->recv_left = x->recv_bytes;
+    }
+    return n ? run_flows(k, NULL, n, true, e) : RC_OK;
+}
