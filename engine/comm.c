@@ -273,7 +273,7 @@ static void give_up_sharing(struct comm *c, const struct err *why)
 {
     if (!c->shm)
         return;
-    snprintf(c->note, sizeof(c->note), "ranks of a host exchange over TCP: %s",
+    err_set(&c->note, RC_LIMIT, "ranks of a host exchange over TCP: %s",
         why->code ? why->msg : "another rank cannot share memory");
     shm_close(c->shm);
     c->shm = NULL;
@@ -318,7 +318,7 @@ enum rc comm_map_slab(struct comm *c, size_t bytes, void **base, struct err *e)
 
 const char *comm_note(const struct comm *c)
 {
-    return c->note;
+    return c->note.code ? c->note.msg : "";
 }
 
 size_t comm_control_bytes(const struct comm *c)

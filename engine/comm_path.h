@@ -43,6 +43,7 @@ struct flow {
     int64_t to_make; /* elements that are summed only when what is before them was sent */
     char *recv;
     size_t recv_left;
+    bool is_full, is_empty; /* of the socket, when last tried */
 };
 
 struct channel {
@@ -60,7 +61,7 @@ struct comm {
     struct channel channel[COMM_CHANNELS];
     struct shm *shm; /* NULL: ranks of this host exchange over TCP */
     bool may_map;    /* a slab, with all ranks */
-    char note[300];
+    struct err note;
     atomic_bool is_aborted;
     atomic_uint_fast64_t bytes_inside, bytes_across;
 };

@@ -7,7 +7,7 @@
 #include "engine/comm_path.h"
 #include "kernels/kernels.h"
 
-enum { HEADER_MAGIC = 0x42455254 };
+enum { HEADER_MAGIC = 0x42455254, MOST_AT_ONCE = 64 << 20 };
 
 /* A team reduces: what its flows need to make what they send. */
 struct reduction {
@@ -18,6 +18,11 @@ struct reduction {
 };
 
 /* --- moving bytes --- */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 static int member_of(const struct team *t, int place)
 {
@@ -67,29 +72,24 @@ static void make_slice(const struct call *k, const struct reduction *r, int flow
     f->send_left = (size_t)count * sizeof(float);
 }
 
-/* Returns RC_OK when all is sent or the socket is full. */
+/* One send, of the header with what follows or of payload. */
 static enum rc push(const struct call *k, const struct reduction *r, int i, struct err *e)
 {
     struct flow *f = &k->c->channel[k->ch].flow[i];
-    while (!is_idle(f)) {
-        bool is_header = f->header_sent < sizeof(f->out);
-        if (!is_header && f->send_left == 0)
-            make_slice(k, r, i, f);
-        const char *p = is_header ? (const char *)&f->out + f->header_sent : f->send;
-        size_t n = is_header ? sizeof(f->out) - f->header_sent : f->send_left;
-        ssize_t sent = send(f->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT | (is_header ? MSG_MORE : 0));
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return RC_OK;
-        if (sent < 0)
-            return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
-        if (is_header) {
-            f->header_sent += (size_t)sent;
-        } else {
-            f->send += sent;
-            f->send_left -= (size_t)sent;
-        }
+    bool is_header = f->header_sent < sizeof(f->out);
+    if (!is_header && f->send_left == 0)
+        make_slice(k, r, i, f);
+    const char *p = is_header ? (const char *)&f->out + f->header_sent : f->send;
+    size_t n = is_header ? sizeof(f->out) - f->header_sent : least(f->send_left, MOST_AT_ONCE);
+    ssize_t sent = send(f->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT | (is_header ? MSG_MORE : 0));
+    if (sent < 0 && errno != EINTR && errno != EAGAIN)
+        return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
+    f->is_full = sent < 0 && errno == EAGAIN;
+    if (sent > 0 && is_header) {
+        f->header_sent += (size_t)sent;
+    } else if (sent > 0) {
+        f->send += sent;
+        f->send_left -= (size_t)sent;
     }
     return RC_OK;
 }
@@ -103,45 +103,25 @@ static enum rc check_header(const struct call *k, const struct flow *f, struct e
         k, RC_NODE, f->rank, "is at another operation; the ranks disagree about the schedule", e);
 }
 
+/* One receive, of the header or of payload. */
 static enum rc pull(const struct call *k, struct flow *f, struct err *e)
 {
-    while (wants_input(f)) {
-        bool is_header = f->header_received < sizeof(f->in);
-        char *p = is_header ? (char *)&f->in + f->header_received : f->recv;
-        size_t n = is_header ? sizeof(f->in) - f->header_received : f->recv_left;
-        ssize_t got = recv(f->fd, p, n, MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return RC_OK;
-        if (got <= 0)
-            return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
-        if (is_header) {
-            f->header_received += (size_t)got;
-            if (f->header_received == sizeof(f->in)) {
-                enum rc rc = check_header(k, f, e);
-                if (rc)
-                    return rc;
-            }
-        } else {
-            f->recv += got;
-            f->recv_left -= (size_t)got;
-        }
+    bool is_header = f->header_received < sizeof(f->in);
+    char *p = is_header ? (char *)&f->in + f->header_received : f->recv;
+    size_t n = is_header ? sizeof(f->in) - f->header_received : f->recv_left;
+    ssize_t got = recv(f->fd, p, n, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
+        return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
+    f->is_empty = got < 0 && errno == EAGAIN;
+    if (got > 0 && is_header) {
+        f->header_received += (size_t)got;
+        return f->header_received == sizeof(f->in) ? check_header(k, f, e) : RC_OK;
+    }
+    if (got > 0) {
+        f->recv += got;
+        f->recv_left -= (size_t)got;
     }
     return RC_OK;
-}
-
-static int poll_set(struct channel *ch, int n, bool is_flushing)
-{
-    int busy = 0;
-    for (int i = 0; i < n; i++) {
-        struct flow *f = &ch->flow[i];
-        short events = (short)((is_idle(f) ? 0 : POLLOUT) | (wants_input(f) ? POLLIN : 0));
-        bool is_pending = wants_input(f) || (is_flushing && !is_idle(f));
-        busy += is_pending;
-        ch->poll[i] = (struct pollfd){events ? f->fd : -1, events, 0};
-    }
-    return busy;
 }
 
 static enum rc too_late(const struct call *k, int n, struct err *e)
@@ -155,35 +135,64 @@ static enum rc too_late(const struct call *k, int n, struct err *e)
         k, RC_NODE, ch->flow[0].rank, "did not take the data before the deadline", e);
 }
 
+/* Sleep until a socket that was full or empty is not; all are, that have anything to move. */
+static enum rc wait_for_sockets(const struct call *k, int n, struct err *e)
+{
+    struct channel *ch = &k->c->channel[k->ch];
+    for (int i = 0; i < n; i++) {
+        struct flow *f = &ch->flow[i];
+        short events = (short)((is_idle(f) ? 0 : POLLOUT) | (wants_input(f) ? POLLIN : 0));
+        ch->poll[i] = (struct pollfd){events ? f->fd : -1, events, 0};
+    }
+    double left = k->deadline - clock_now_s();
+    int ready = poll(ch->poll, (nfds_t)n, left < 0.1 ? (int)(left * 1000) + 1 : 100);
+    if (ready < 0 && errno != EINTR)
+        return err_sys(e, RC_NETWORK, "poll failed");
+    for (int i = 0; ready > 0 && i < n; i++) {
+        short seen = ch->poll[i].revents;
+        ch->flow[i].is_full = ch->flow[i].is_full && !(seen & (POLLOUT | POLLERR | POLLHUP));
+        ch->flow[i].is_empty = ch->flow[i].is_empty && !(seen & (POLLIN | POLLERR | POLLHUP));
+    }
+    return RC_OK;
+}
+
+/* Send and receive in turns, a piece of each flow at a time. *is_pending: there is more to move;
+ * *is_stuck: nothing can be before a socket is ready. */
+static enum rc move_once(const struct call *k, const struct reduction *r, int n, bool is_flushing,
+    bool *is_pending, bool *is_stuck, struct err *e)
+{
+    enum rc rc = RC_OK;
+    *is_pending = false;
+    *is_stuck = true;
+    for (int i = 0; i < n && !rc; i++) {
+        struct flow *f = &k->c->channel[k->ch].flow[i];
+        if (!is_idle(f) && !f->is_full)
+            rc = push(k, r, i, e);
+        if (!rc && wants_input(f) && !f->is_empty)
+            rc = pull(k, f, e);
+        *is_pending = *is_pending || wants_input(f) || (is_flushing && !is_idle(f));
+        *is_stuck = *is_stuck && (is_idle(f) || f->is_full) && (!wants_input(f) || f->is_empty);
+    }
+    return rc;
+}
+
 /* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent. */
 static enum rc run_flows(
     const struct call *k, const struct reduction *r, int n, bool is_flushing, struct err *e)
 {
-    struct channel *ch = &k->c->channel[k->ch];
-    enum rc rc = RC_OK;
-    for (int i = 0; i < n && !rc; i++) {
-        rc = push(k, r, i, e);
-        if (!rc)
-            rc = pull(k, &ch->flow[i], e);
-    }
-    while (!rc && poll_set(ch, n, is_flushing) > 0) {
+    bool is_pending = true, is_stuck = false;
+    for (;;) {
+        enum rc rc = move_once(k, r, n, is_flushing, &is_pending, &is_stuck, e);
+        if (rc || !is_pending)
+            return rc;
         if (atomic_load(&k->c->is_aborted))
             return call_aborted(k, e);
-        double left = k->deadline - clock_now_s();
-        if (left <= 0)
+        if (clock_now_s() >= k->deadline)
             return too_late(k, n, e);
-        int wait_ms = left < 0.1 ? (int)(left * 1000) + 1 : 100;
-        int ready = poll(ch->poll, (nfds_t)n, wait_ms);
-        if (ready < 0 && errno != EINTR)
-            return err_sys(e, RC_NETWORK, "poll failed");
-        for (int i = 0; ready > 0 && i < n && !rc; i++) {
-            if (ch->poll[i].revents & (POLLOUT | POLLERR | POLLHUP))
-                rc = push(k, r, i, e);
-            if (!rc && ch->poll[i].revents & (POLLIN | POLLERR | POLLHUP))
-                rc = pull(k, &ch->flow[i], e);
-        }
+        rc = is_stuck ? wait_for_sockets(k, n, e) : RC_OK;
+        if (rc)
+            return rc;
     }
-    return rc;
 }
 
 /* --- teams --- */
