@@ -7,7 +7,7 @@
 #include "engine/comm_path.h"
 #include "kernels/kernels.h"
 
-enum { HEADER_MAGIC = 0x42455254, MOST_AT_ONCE = 64 << 20 };
+enum { HEADER_MAGIC = 0x42455254 };
 
 /* A team reduces: what its flows need to make what they send. */
 struct reduction {
@@ -18,11 +18,6 @@ struct reduction {
 };
 
 /* --- moving bytes --- */
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 static int member_of(const struct team *t, int place)
 {
@@ -72,24 +67,42 @@ static void make_slice(const struct call *k, const struct reduction *r, int flow
     f->send_left = (size_t)count * sizeof(float);
 }
 
-/* One send, of the header with what follows or of payload. */
+/* What is left of a header and of the payload behind it. */
+static struct msghdr message(
+    struct iovec v[2], void *header, size_t done, char *payload, size_t left)
+{
+    v[0] = (struct iovec){(char *)header + done, sizeof(struct header) - done};
+    v[1] = (struct iovec){payload, left};
+    bool has_header = done < sizeof(struct header);
+    return (struct msghdr){
+        .msg_iov = v + !has_header, .msg_iovlen = (size_t)has_header + (left > 0)};
+}
+
+/* Of so many bytes moved, those of the header; the rest is payload. */
+static size_t take_header(size_t *done, size_t moved)
+{
+    size_t n = sizeof(struct header) - *done;
+    n = n < moved ? n : moved;
+    *done += n;
+    return n;
+}
+
+/* One send. */
 static enum rc push(const struct call *k, const struct reduction *r, int i, struct err *e)
 {
     struct flow *f = &k->c->channel[k->ch].flow[i];
-    bool is_header = f->header_sent < sizeof(f->out);
-    if (!is_header && f->send_left == 0)
+    if (f->send_left == 0 && f->to_make > 0)
         make_slice(k, r, i, f);
-    const char *p = is_header ? (const char *)&f->out + f->header_sent : f->send;
-    size_t n = is_header ? sizeof(f->out) - f->header_sent : least(f->send_left, MOST_AT_ONCE);
-    ssize_t sent = send(f->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT | (is_header ? MSG_MORE : 0));
+    struct iovec v[2];
+    struct msghdr m = message(v, &f->out, f->header_sent, (char *)(uintptr_t)f->send, f->send_left);
+    ssize_t sent = sendmsg(f->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EINTR && errno != EAGAIN)
         return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
     f->is_full = sent < 0 && errno == EAGAIN;
-    if (sent > 0 && is_header) {
-        f->header_sent += (size_t)sent;
-    } else if (sent > 0) {
-        f->send += sent;
-        f->send_left -= (size_t)sent;
+    if (sent > 0) {
+        size_t payload = (size_t)sent - take_header(&f->header_sent, (size_t)sent);
+        f->send += payload;
+        f->send_left -= payload;
     }
     return RC_OK;
 }
@@ -103,25 +116,22 @@ static enum rc check_header(const struct call *k, const struct flow *f, struct e
         k, RC_NODE, f->rank, "is at another operation; the ranks disagree about the schedule", e);
 }
 
-/* One receive, of the header or of payload. */
+/* One receive. */
 static enum rc pull(const struct call *k, struct flow *f, struct err *e)
 {
-    bool is_header = f->header_received < sizeof(f->in);
-    char *p = is_header ? (char *)&f->in + f->header_received : f->recv;
-    size_t n = is_header ? sizeof(f->in) - f->header_received : f->recv_left;
-    ssize_t got = recv(f->fd, p, n, MSG_DONTWAIT);
+    struct iovec v[2];
+    struct msghdr m = message(v, &f->in, f->header_received, f->recv, f->recv_left);
+    ssize_t got = recvmsg(f->fd, &m, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
         return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
     f->is_empty = got < 0 && errno == EAGAIN;
-    if (got > 0 && is_header) {
-        f->header_received += (size_t)got;
-        return f->header_received == sizeof(f->in) ? check_header(k, f, e) : RC_OK;
-    }
-    if (got > 0) {
-        f->recv += got;
-        f->recv_left -= (size_t)got;
-    }
-    return RC_OK;
+    if (got < 0)
+        return RC_OK;
+    size_t header = take_header(&f->header_received, (size_t)got);
+    f->recv += (size_t)got - header;
+    f->recv_left -= (size_t)got - header;
+    bool is_header_whole = header > 0 && f->header_received == sizeof(f->in);
+    return is_header_whole ? check_header(k, f, e) : RC_OK;
 }
 
 static enum rc too_late(const struct call *k, int n, struct err *e)
