@@ -300,6 +300,20 @@ static void print_offload(const struct comparison *c, struct out *out)
             print_offload_of(&c->all[i], out);
 }
 
+static void print_evidence(const struct comparison *c, struct out *out)
+{
+    struct str s = STR_INIT;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct compared *x = &c->all[i];
+        if (!x->exists || !x->fits || !x->estimate.outside)
+            continue;
+        str_addf(&s, "%s:\n", engine_name(x->engine));
+        explain_evidence(&s, 2, &x->estimate);
+    }
+    out_lines(out, str_text(&s));
+    str_release(&s);
+}
+
 static void print_misses(const struct comparison *c, struct out *out)
 {
     char text[UNITS_TEXT];
@@ -328,6 +342,7 @@ static enum rc print_text(
     print_best(c, out);
     print_offload(c, out);
     print_misses(c, out);
+    print_evidence(c, out);
     return RC_OK;
 }
 

@@ -458,6 +458,7 @@ struct tally {
     double sum;             /* of absolute logarithms, over rows */
     double bias;            /* sum of logarithms, over votes */
     double groups, squares; /* of votes; a wild row does not widen all bands */
+    struct ranges ranges;   /* of their sizes */
 };
 static const double OUTLIER_SQUARE = 0.25;
 
@@ -479,6 +480,9 @@ static struct tally tally_of(
         if (!covers(chip, run->row->hw.gpu) || !covers(stack, run->row->stack))
             continue;
         double r = log_error_as(run, f, x, narrowest);
+        struct sizes sizes =
+            sizes_of(&run->row->model, (double)model_params(&run->row->model), &run->row->strategy);
+        ranges_add(&t.ranges, &sizes);
         t.rows++;
         t.sum += fabs(r);
         t.groups += run->share;
@@ -519,6 +523,7 @@ static struct json *new_entry(const struct calibrate_input *in, const char *chip
     json_add_bool(en, "prior", is_unknown);
     json_add_bool(en, "fitted", true);
     json_add_str(en, "source", in->source);
+    json_add(en, "ranges", ranges_json(&t.ranges));
     json_add(en, "values", values);
     return en;
 }

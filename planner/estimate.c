@@ -274,8 +274,10 @@ static void fill_rest(struct estimate *x, const struct subject *of, const struct
         add_allocator(x, mc);
     fill_host(x, s, mc);
     fill_step(x, of, mc);
-    /* the rows behind the constants end here */
-    x->is_extrapolated = s->ranks > (mc->hw.is_gpu ? 512 : 16) || s->seq > 65536;
+    x->sizes = sizes_of(of->model, of->params, s);
+    x->evidence = mc->evidence;
+    x->outside = mc->evidence ? ranges_outside(&mc->evidence->ranges, &x->sizes) : 0;
+    x->is_extrapolated = x->outside || (!mc->evidence && mc->basis == BASIS_PRIOR);
 }
 
 static int64_t continue_int(int64_t a, int64_t b, double t)

@@ -58,7 +58,10 @@ struct estimate {
     double checkpoint_s;       /* writing it */
     double checkpoint_stall_s; /* training waits this long at most: until the states are copied; for
                                   states on disk, until all is written */
-    bool is_extrapolated;      /* outside what the constants were seen on */
+    struct sizes sizes;        /* beside those of the runs behind the constants */
+    const struct rates_entry *evidence; /* of the machine, lives as long as its rates; NULL: none */
+    unsigned outside;                   /* bits of sizes (enum range_kind) beyond any of its runs */
+    bool is_extrapolated;               /* outside in any, or nobody ran anything like it */
     bool has_hash;
     struct hash128 hash; /* of the schedule; not by estimate_quick */
 };

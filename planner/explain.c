@@ -188,6 +188,33 @@ static void add_basis(struct str *out, const struct machine *mc)
             mc->n_constants, chip);
 }
 
+/* "49 runs of fsdp1-composer on h100-sxm" */
+static void add_runs(struct str *out, const struct rates_entry *en)
+{
+    bool is_any_stack = strcmp(en->stack, "*") == 0, is_any_chip = strcmp(en->chip, "*") == 0;
+    str_addf(out, "%lld run%s of %s on %s", (long long)en->rows, en->rows == 1 ? "" : "s",
+        is_any_stack ? "all software" : en->stack, is_any_chip ? "any GPU" : en->chip);
+}
+
+void explain_evidence(struct str *out, int indent, const struct estimate *x)
+{
+    struct str line = STR_INIT;
+    if (!x->evidence)
+        return;
+    if (x->outside) {
+        str_addf(&line, "extrapolated beyond the ");
+        add_runs(&line, x->evidence);
+        str_addf(&line, " behind the constants: ");
+        ranges_describe(&line, &x->evidence->ranges, &x->sizes, x->outside);
+    } else {
+        str_addf(&line, "no size is beyond those of the ");
+        add_runs(&line, x->evidence);
+        str_addf(&line, " behind the constants");
+    }
+    explain_wrapped(out, indent, str_text(&line));
+    str_release(&line);
+}
+
 void explain_adapter(struct str *out, const struct model *m)
 {
     char n[UNITS_TEXT];
@@ -219,6 +246,7 @@ void explain_estimate(struct str *out, const struct estimate *x, const struct mo
         units_bytes(a, (double)x->checkpoint_bytes), units_seconds(b, x->checkpoint_s),
         units_seconds(c, x->checkpoint_stall_s));
     add_basis(out, mc);
+    explain_evidence(out, 0, x);
 }
 
 /* --- a search --- */
@@ -292,6 +320,7 @@ void explain_winner(struct str *out, const struct search *s, const struct offers
     add_disk(out, &p->estimate, &p->bill);
     str_addf(out, "\n");
     add_step(out, &p->estimate);
+    explain_evidence(out, 2, &p->estimate);
     str_addf(out, "\nHours and cost:\n");
     add_bill(out, &p->bill);
     add_stops(out, &p->bill);

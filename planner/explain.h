@@ -30,6 +30,9 @@ struct plan_findings {
  * rejected, bill, constants. */
 void explain_plan_file(
     struct str *out, const struct plan_file *p, const struct plan_findings *found);
+/* Do the sizes lie within those of the runs behind the constants? A line or two, none where no runs
+ * are known. */
+void explain_evidence(struct str *out, int indent, const struct estimate *x);
 /* What is trained of a model, where not all of it is. */
 void explain_adapter(struct str *out, const struct model *m);
 /* The same alternatives as an array of JSON objects. */

@@ -76,6 +76,27 @@ static void add_step(struct str *out, const struct plan_file *p, const struct te
     add_parts(out, json_get(step, "work"), false, work);
 }
 
+/* As explain_evidence, from what the file says. */
+static void add_evidence(struct str *out, const struct json *basis)
+{
+    const struct json *runs = json_get(basis, "evidence"), *list = json_get(basis, "outside");
+    struct str line = STR_INIT;
+    if (!runs)
+        return;
+    const char *chip = json_str(runs, "chip", "*"), *stack = json_str(runs, "stack", "*");
+    str_addf(&line, "%s the %lld runs of %s on %s behind the constants",
+        json_len(list) > 0 ? "extrapolated beyond" : "no size is beyond those of",
+        (long long)json_int(runs, "rows", 0), strcmp(stack, "*") == 0 ? "all software" : stack,
+        strcmp(chip, "*") == 0 ? "any GPU" : chip);
+    for (size_t i = 0; i < json_len(list); i++) {
+        const struct json *v = json_at(list, i);
+        str_addf(&line, "%s %s %.6g (%.6g to %.6g)", i ? "," : ":", json_str(v, "quantity", "?"),
+            json_num(v, "value", NAN), json_num(v, "low", NAN), json_num(v, "high", NAN));
+    }
+    explain_wrapped(out, 2, str_text(&line));
+    str_release(&line);
+}
+
 static void add_checkpoint(struct str *out, const struct plan_file *p)
 {
     const struct json *v = json_get(p->prediction, "checkpoint");
@@ -358,6 +379,7 @@ void explain_plan_file(
     add_host(out, p, f->host);
     add_file_disk(out, json_get(p->prediction, "disk"));
     add_step(out, p, f->work);
+    add_evidence(out, json_get(p->prediction, "basis"));
     if (f->network)
         network_needs_describe(out, f->network);
     add_checkpoint(out, p);

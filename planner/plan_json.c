@@ -172,6 +172,19 @@ static struct json *step_json(const struct estimate *x)
     return v;
 }
 
+/* The runs whose sizes say what is outside. */
+static struct json *evidence_json(const struct rates_entry *en)
+{
+    if (!en)
+        return NULL;
+    struct json *v = json_obj();
+    json_add_str(v, "chip", en->chip);
+    json_add_str(v, "stack", en->stack);
+    json_add_int(v, "rows", en->rows);
+    json_add(v, "ranges", ranges_json(&en->ranges));
+    return v;
+}
+
 static struct json *basis_json(const struct estimate *x, const struct machine *mc)
 {
     struct json *v = json_obj(), *calibration = json_obj(), *priors = json_arr();
@@ -181,6 +194,10 @@ static struct json *basis_json(const struct estimate *x, const struct machine *m
     json_add(v, "calibration", calibration);
     json_add_str(v, "nearest", basis_name(mc->basis));
     json_add_bool(v, "extrapolated", x->is_extrapolated);
+    json_add(v, "outside",
+        x->evidence ? ranges_outside_json(&x->evidence->ranges, &x->sizes, x->outside)
+                    : json_arr());
+    json_add(v, "evidence", evidence_json(x->evidence));
     for (int i = 0; i < mc->n_constants; i++)
         if (mc->constant[i].entry->is_prior)
             json_push_str(priors, mc->constant[i].name);

@@ -288,6 +288,12 @@ static struct json *document_of(
 {
     const struct hardware *hw = &in->runs[0].hw;
     struct json *v = json_obj(), *entries = json_arr(), *entry = json_obj();
+    struct ranges ranges = {0};
+    for (size_t i = 0; i < in->n; i++) {
+        const struct schedule *s = in->runs[i].schedule;
+        struct sizes sizes = sizes_of(&s->model, (double)model_params(&s->model), &s->strategy);
+        ranges_add(&ranges, &sizes);
+    }
     json_add_str(v, "schema", "calibration/1");
     json_add_str(entry, "device", hw->is_gpu ? "gpu" : "cpu");
     json_add_str(entry, "chip", hw->is_gpu ? hw->gpu : hw->cpu[0] ? hw->cpu : hw->isa);
@@ -297,6 +303,7 @@ static struct json *document_of(
     json_add_int(entry, "rows", (int64_t)in->n);
     json_add_num(entry, "residual", residual);
     json_add_bool(entry, "prior", false);
+    json_add(entry, "ranges", ranges_json(&ranges));
     json_add(entry, "values", values_of(f));
     json_push(entries, entry);
     json_add(v, "entries", entries);

@@ -45,6 +45,8 @@ static enum rc read_entry(struct rates_entry *out, const struct json *v, struct 
         rc = json_need_obj(v, "values", &out->values, e);
     if (!rc)
         rc = constants_check(out->values, e);
+    if (!rc)
+        rc = ranges_from_json(&out->ranges, json_get(v, "ranges"), e);
     out->residual = json_num(v, "residual", -1);
     out->is_prior = json_bool(v, "prior", true);
     return rc;
@@ -383,6 +385,17 @@ static enum basis basis_of(const struct lookup *l, const char *constant, int64_t
     return basis;
 }
 
+/* Later entries are closer; a few runs of a GPU say little of how far its constants hold. */
+static const struct rates_entry *evidence_of(const struct lookup *l, int64_t least_rows)
+{
+    for (size_t i = l->r->n; i-- > 0;) {
+        const struct rates_entry *en = &l->r->entries[i];
+        if (ranges_are_known(&en->ranges) && en->rows >= least_rows && entry_applies(l, i))
+            return en;
+    }
+    return NULL;
+}
+
 /* Products of 16 bits run at a share of the best measured one; those of fewer bits so many times
  * as fast as these, which is what training runs report. */
 static void fill_products(struct machine *m, struct lookup *l)
@@ -411,6 +424,7 @@ static void fill_gpu(struct machine *m, struct lookup *l)
     const struct hardware *hw = &m->hw;
     m->stack_matmul = need(l, "stack_matmul");
     m->basis = basis_of(l, "stack_matmul", BASIS_ROWS);
+    m->evidence = evidence_of(l, BASIS_ROWS);
     m->stack_attention = need(l, "stack_attention");
     m->attention_efficiency *= m->stack_attention;
     m->attention_backward_efficiency *= m->stack_attention;
@@ -449,6 +463,7 @@ static void fill_cpu(struct machine *m, struct lookup *l)
     m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak") / lost;
     m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak") / lost;
     m->basis = basis_of(l, "matmul_of_peak", 0); /* a probe measures, with few runs */
+    m->evidence = evidence_of(l, 0);
     double dram = fmin(m->host_bytes_per_s, cores * need(l, "core_bytes_per_s"));
     m->host_bytes_per_s = dram;
     m->memory_bytes_per_s = dram / ranks * need(l, "memory_efficiency");

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "planner/range.h"
 #include "planner/schedule.h"
 #include "planner/strategy.h"
 
@@ -52,6 +53,7 @@ struct rates_entry {
     double residual; /* mean absolute relative error over the rows; negative: none known */
     bool is_prior;   /* judged, not fitted to rows of this hardware and stack */
     const struct json *values;
+    struct ranges ranges; /* sizes of the runs behind it */
 };
 
 /* One number or table of an entry. */
@@ -180,6 +182,8 @@ struct machine {
     double memory_log_sd;         /* and so is memory of engines that allocate as they go */
     double reserved_of_allocated; /* what an allocator takes from the driver, over what is in use */
     enum basis basis;             /* how close the constants are to this hardware and stack */
+    const struct rates_entry
+        *evidence; /* closest with ranges of so many runs; NULL: there is none */
 
     int n_constants;
     struct machine_constant constant[MACHINE_CONSTANTS];

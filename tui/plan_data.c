@@ -108,6 +108,15 @@ static void read_step(struct plan_row *r, const struct json *step)
     read_parts(&r->lanes, lanes ? lanes : json_get(step, "parts"));
 }
 
+static void read_outside(struct plan_row *r, const struct json *list)
+{
+    struct str s = STR_INIT;
+    for (size_t i = 0; i < json_len(list); i++)
+        str_addf(&s, "%s%s", i ? ", " : "", json_str(json_at(list, i), "quantity", "?"));
+    str_copy(r->outside, sizeof(r->outside), str_text(&s));
+    str_release(&s);
+}
+
 static void read_row(struct plan_row *r, const struct json *plan)
 {
     const struct json *memory = json_get(plan, "memory");
@@ -125,7 +134,7 @@ static void read_row(struct plan_row *r, const struct json *plan)
     read_parts(&r->cost_lines, json_get(json_get(plan, "cost_usd"), "lines"));
     copy_sentences(r->why, sizeof(r->why), json_get(plan, "why"));
     copy_text(r->not_launchable, sizeof(r->not_launchable), plan, "not_launchable");
-    r->is_extrapolated = json_bool(json_get(plan, "basis"), "extrapolated", false);
+    read_outside(r, json_get(json_get(plan, "basis"), "outside"));
     r->priors = json_len(json_get(json_get(plan, "basis"), "priors"));
     copy_sentences(r->limits, sizeof(r->limits), json_get(plan, "limits"));
 }

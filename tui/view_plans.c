@@ -377,8 +377,8 @@ static void draw_shape(const struct plan_row *r, struct pane p, int *y)
 static void draw_basis(const struct plan_row *r, struct pane p, int y)
 {
     text_putf(p, y, 1, ROLE_HEADER, "sure?");
-    text_putf(p, y, 10, ROLE_NORMAL, "%zu constants are estimates nobody has measured here%s",
-        r->priors, r->is_extrapolated ? "; beyond the measured range" : "");
+    text_putf(p, y, 10, ROLE_NORMAL, "%zu constants are estimates nobody has measured here%s%s",
+        r->priors, r->outside[0] ? "; beyond all runs in " : "", r->outside);
 }
 
 static void draw_detail(const struct plans_view *v, struct pane p)

@@ -115,6 +115,23 @@ static struct calibrate_input input(const struct evidence *ev)
         .evidence = ev, .base = judged, .source = "made up", .date = "2026-01-01"};
 }
 
+/* Every entry has the sizes of the made-up runs behind it. */
+static void check_ranges(const struct rates *rates)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < rates->n; i++) {
+        const struct ranges *r = &rates->entries[i].ranges;
+        if (!ranges_are_known(r))
+            continue;
+        const struct sizes low = {{r->low.of[0], 1024, 1024, 8192, 8, 1}};
+        const struct sizes high = {{r->high.of[0], 4096, 4096, 8192, 64, 8}};
+        assert_memory_equal(&r->low, &low, sizeof low);
+        assert_memory_equal(&r->high, &high, sizeof high);
+        n++;
+    }
+    assert_int_equal(n, 6); /* all, two chips, a stack, two pairs */
+}
+
 static void a_fit_finds_the_machine_behind_the_runs(void **state)
 {
     (void)state;
@@ -128,6 +145,7 @@ static void a_fit_finds_the_machine_behind_the_runs(void **state)
     struct calibrate_input in = input(&ev);
     assert_int_equal(calibrate_fit(&fitted, &in, &e), RC_OK);
     assert_int_equal(fitted.rows, 36);
+    check_ranges(fitted.rates);
     assert_true(worst_error(&ev, fitted.rates, SIZE_MAX) < 0.03);
     calibrate_release(&fitted);
     rates_free(truth);
