@@ -121,6 +121,17 @@ static void print_scores(const struct validated *v, const struct validated *in_s
     out_printf(out, "skipped: %zu of %zu rows of full training\n", missed, ev->n_full_and_ok);
 }
 
+/* In --plain and --csv nothing but rows of the table is printed. */
+static void print_skipped(const struct evidence *ev, struct out *out)
+{
+    if (ev->n_skipped == 0 || out_is_plain(out))
+        return;
+    out_printf(out, "\nNot predicted (`berth help evidence` says what the reasons mean):\n");
+    for (size_t i = 0; i < ev->n_skipped; i++)
+        out_printf(out, "  line %zu  %-28s  %s\n", ev->skipped[i].line,
+            ev->skipped[i].id[0] ? ev->skipped[i].id : "(no id)", skip_word(ev->skipped[i].why));
+}
+
 static void print_rows(
     const struct validated *v, const struct evidence *ev, const struct args *args, struct out *out)
 {
@@ -140,6 +151,7 @@ static void print_rows(
         figure(t, "%.2f", v[i].p.fit_probability);
     }
     out_table(out, t, args);
+    print_skipped(ev, out);
 }
 
 /* Rows of adapters beside a frozen model: no constant was fitted to them, and they count in no

@@ -119,6 +119,7 @@ struct reader {
     struct evidence_row *out;
     bool is_bad;
     enum skip why;
+    enum twin twin;
     bool wants_adapted; /* rows of adapters instead of full training */
 };
 
@@ -723,6 +724,8 @@ static void read_row(struct reader *r)
     make_group(r);
     if (!*o->id)
         refuse(r, SKIP_BAD_CELL);
+    if (r->twin != TWIN_NONE)
+        refuse(r, r->twin == TWIN_REPEATS ? SKIP_REPEATED : SKIP_CONTRADICTION);
     bool is_full = is_one_of(cell(r, COL_train_type), "full", "");
     bool is_adapted = is_one_of(cell(r, COL_train_type), "lora", "qlora");
     if (!(r->wants_adapted ? is_adapted : is_full))
@@ -770,14 +773,21 @@ static enum rc read_rows(
     for (size_t i = 0; i < table->columns; i++)
         if (csv_column(table, table->header[i]) != (int)i && *table->header[i])
             return err_set(e, RC_INVALID, "there are two columns '%s'", table->header[i]);
+    if (table->rows == 0)
+        return err_set(e, RC_INVALID, "there are no rows below the header");
     memset(out, 0, sizeof *out);
     out->rows = base_calloc(table->rows + 1, sizeof *out->rows);
     out->skipped = base_calloc(table->rows + 1, sizeof *out->skipped);
+    unsigned char *twins = evidence_twins(table, column[COL_id]);
     for (size_t i = 0; i < table->rows; i++) {
         struct evidence_row *row = &out->rows[out->n_rows];
         memset(row, 0, sizeof *row);
-        struct reader r = {
-            .table = table, .column = column, .row = i, .out = row, .wants_adapted = wants_adapted};
+        struct reader r = {.table = table,
+            .column = column,
+            .row = i,
+            .out = row,
+            .twin = (enum twin)twins[i],
+            .wants_adapted = wants_adapted};
         read_row(&r);
         bool is_counted = !row->is_oom && !(r.is_bad && r.why <= SKIP_CHART);
         out->n_full_and_ok += is_counted;
@@ -791,6 +801,7 @@ static enum rc read_rows(
         skip->why = r.why;
         skip->is_full_and_ok = is_counted;
     }
+    free(twins);
     return RC_OK;
 }
 

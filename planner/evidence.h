@@ -32,9 +32,10 @@ enum { EVIDENCE_ID = 64, EVIDENCE_GROUP = 192 };
     X(SKIP_NO_GPUS, "gpus-unknown", "the number of GPUs is not stated")                            \
     X(SKIP_NO_SEQ, "sequence-unknown", "the sequence length is not stated")                        \
     X(SKIP_LAYOUT, "layout-impossible", "degrees that do not multiply or divide")                  \
-    X(SKIP_CONTRADICTION, "contradictory", "cells of the row contradict each other")               \
+    X(SKIP_CONTRADICTION, "contradictory", "its cells, or rows of the same id, contradict")        \
     X(SKIP_BAD_CELL, "bad-cell", "a cell that is not a number, or out of range")                   \
-    X(SKIP_UNSUPPORTED, "unsupported", "a way of training that is not modelled")
+    X(SKIP_UNSUPPORTED, "unsupported", "a way of training that is not modelled")                   \
+    X(SKIP_REPEATED, "repeated", "the same row stands further up")
 
 enum skip {
 #define X(name, word, help) name,

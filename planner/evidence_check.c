@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/csv.h"
+#include "base/index.h"
+
 /* Step times are given to one or two digits. */
 static const double rounding = 1.25;
 /* GB and GiB are mixed up. */
@@ -40,4 +44,51 @@ bool evidence_number(const char *text, double *out)
     *out = x;
     return n > 0 && text[n] == '\0' && *end == '\0' && isfinite(x) && x >= 0 &&
            !(x > 0 && x < 1e-9);
+}
+
+/* --- rows with the same id --- */
+
+struct ids {
+    const struct csv *table;
+    int column;
+};
+
+static bool same_id(const void *array, size_t i, const void *key)
+{
+    const struct ids *ids = array;
+    return strcmp(csv_cell(ids->table, i, ids->column), key) == 0;
+}
+
+static bool same_cells(const struct csv *t, size_t a, size_t b)
+{
+    for (size_t c = 0; c < t->columns; c++)
+        if (strcmp(csv_cell(t, a, (int)c), csv_cell(t, b, (int)c)) != 0)
+            return false;
+    return true;
+}
+
+unsigned char *evidence_twins(const struct csv *table, int id_column)
+{
+    unsigned char *twin = base_calloc(table->rows + 1, 1);
+    size_t *first = base_calloc(table->rows + 1, sizeof *first);
+    const struct ids ids = {table, id_column};
+    struct index x = {0};
+    for (size_t i = 0; i < table->rows; i++) {
+        const char *id = csv_cell(table, i, id_column);
+        uint64_t hash = index_hash_text(0, id);
+        ptrdiff_t at = *id ? index_find(&x, hash, same_id, &ids, id) : INDEX_NONE;
+        first[i] = at == INDEX_NONE ? i : (size_t)at;
+        if (at == INDEX_NONE)
+            index_add(&x, hash, i);
+        else if (same_cells(table, i, (size_t)at))
+            twin[i] = TWIN_REPEATS;
+        else
+            twin[at] = TWIN_CONTRADICTS;
+    }
+    for (size_t i = 0; i < table->rows; i++)
+        if (twin[first[i]] == TWIN_CONTRADICTS)
+            twin[i] = TWIN_CONTRADICTS;
+    index_release(&x);
+    free(first);
+    return twin;
 }

@@ -156,7 +156,9 @@ static void say_training(
     if (!can->sequence)
         export_lost(left_out, "sequences of %lld tokens", (long long)s->seq);
     if (!can->optimizer && in->training)
-        export_lost(left_out, "optimizer, learning rate and clipping");
+        export_lost(left_out, "optimizer%s",
+            can->clipping && in->training->clip_norm > 0 ? " and learning rate"
+                                                         : ", learning rate and clipping");
     if (s->precision == PRECISION_FP4)
         export_lost(left_out, "products of 4-bit numbers");
 }

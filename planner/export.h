@@ -55,7 +55,8 @@ struct export_ability {
     bool micro;       /* the micro batch */
     bool batch;       /* accumulation, or the global batch */
     bool sequence;    /* its length */
-    bool optimizer;   /* learning rate and so on */
+    bool optimizer;   /* learning rate and so on, and clipping */
+    bool clipping;    /* it alone */
     bool tensor, pipeline, context, expert;
 };
 

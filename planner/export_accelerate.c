@@ -27,7 +27,9 @@ struct export_ability export_accelerate_can(const struct strategy *s)
 {
     if (is_deepspeed(s))
         return (struct export_ability){
-            .offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK, .batch = true};
+            .offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK,
+            .batch = true,
+            .clipping = true};
     if (s->kind == STRATEGY_DDP)
         return (struct export_ability){0};
     return (struct export_ability){.offload = export_fsdp_offload(s),

@@ -91,10 +91,15 @@ enum rc offload_parse(const char *name, unsigned *out, struct err *e)
 
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e)
 {
-    int i = 0;
-    enum rc rc = parse_word(&i, precision_names, PRECISION_BF16 + 1, "precision", name, e);
+    enum precision p = PRECISION_FP32;
+    enum rc rc = precision_parse(name, &p, e);
+    if (!rc && p > PRECISION_BF16)
+        rc = err_set(e, RC_USAGE,
+            "the bundled engine computes in bf16 and fp32, not in %s; other engines are predicted "
+            "with it (--engine)",
+            name);
     if (!rc)
-        *out = (enum precision)i;
+        *out = p;
     return rc;
 }
 

@@ -21,6 +21,7 @@ struct quantity {
     const char *help;
     enum amount amount;
     const char *forms;      /* of an amount, with its unit; NULL: none */
+    double most;            /* of an amount: what offers may say */
     enum offer_field field; /* of an offer, or OFFER_FIELD_COUNT */
     ptrdiff_t rate;         /* offset in struct rates_scale, or -1 */
     bool is_per_gpu;        /* an amount is for one GPU, the field for a node */
@@ -28,21 +29,21 @@ struct quantity {
 };
 
 #define NO_FIELD     OFFER_FIELD_COUNT, -1
-#define RATE(member) AMOUNT_NONE, NULL, OFFER_FIELD_COUNT, offsetof(struct rates_scale, member)
+#define RATE(member) AMOUNT_NONE, NULL, 0, OFFER_FIELD_COUNT, offsetof(struct rates_scale, member)
 static const struct quantity QUANTITIES[] = {
     {"network", "rate between nodes, of all NICs of a node", AMOUNT_NUMBER,
-        "400 (gigabit/s of a node)", OFFER_INTER_GBPS, -1, false, true},
+        "400 (gigabit/s of a node)", 1e6, OFFER_INTER_GBPS, -1, false, true},
     {"link", "rate between the GPUs of a node", RATE(link), false, true},
     {"host-link", "rate between a GPU and its host (PCIe), and what runs over it", RATE(host_link),
         false, true},
     {"price", "of an hour of a node, and so of a GPU", AMOUNT_USD, "2.49 (dollars per GPU-hour)",
-        OFFER_PRICE, -1, true, true},
+        1e6, OFFER_PRICE, -1, true, true},
     {"mfu", "speed reached in products, attention and memory traffic", RATE(compute), false, true},
-    {"memory", "of a GPU (on CPU: of a rank)", AMOUNT_BYTES, "80GiB", OFFER_GPU_MEMORY, -1, false,
-        true},
-    {"interruptions", "of a spot node, how often", AMOUNT_NUMBER, "0.05 (an hour)",
+    {"memory", "of a GPU (on CPU: of a rank)", AMOUNT_BYTES, "80GiB", 1LL << 44, OFFER_GPU_MEMORY,
+        -1, false, true},
+    {"interruptions", "of a spot node, how often", AMOUNT_NUMBER, "0.05 (an hour)", 3600,
         OFFER_INTERRUPTIONS, -1, false, true},
-    {"failures", "of nodes, how often", AMOUNT_NONE, NULL, NO_FIELD, false, false},
+    {"failures", "of nodes, how often", AMOUNT_NONE, NULL, 0, NO_FIELD, false, false},
 };
 
 static const struct quantity *quantity_of(const struct what_if_change *c)
@@ -151,6 +152,9 @@ static enum rc read_amount(struct what_if_change *c, const char *text, struct er
     }
     if (rc || !isfinite(c->value))
         return bad_value(c, text, e);
+    if (c->value > quantity_of(c)->most)
+        return err_set(
+            e, RC_USAGE, "'%s' is more of %s than there can be", text, quantity_of(c)->name);
     c->how = amount > text ? WHAT_IF_PLUS : WHAT_IF_SET;
     c->value *= text[0] == '-' ? -1 : 1;
     return RC_OK;

@@ -78,7 +78,7 @@ what_cannot_be_is_refused() {
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --no-reshard
     says "by the name of zero2" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --precision fp8
-    says "fp32, bf16" "$tmp/err"
+    says "bf16 and fp32" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --stack nothing
     says "fsdp2-torchtitan" "$tmp/err"
     exits 0 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --precision fp8
@@ -104,9 +104,17 @@ END
     fails grep -q "the figures of the plan" "$tmp/err"
 }
 
+precisions_of_other_engines_are_named_as_such() {
+    exits 2 "$berth" estimate --model gpt2 --gpu h100-sxm --precision fp8
+    one_sentence
+    says "the bundled engine computes in bf16 and fp32, not in fp8; other engines" "$tmp/err"
+    exits 0 "$berth" estimate --model llama-3.1-8b --gpu h100-sxm --gpus 8 --precision fp8 \
+        --engine megatron --strategy zero1
+}
+
 for name in their_plans_say_that_they_are_exported_not_launched only_their_strategies_are_searched \
     memory_is_what_the_allocator_holds splits_change_the_step what_cannot_be_is_refused \
-    a_calibration_of_ones_own_counts; do
+    a_calibration_of_ones_own_counts precisions_of_other_engines_are_named_as_such; do
     t "$name" "$name"
 done
 tap_done

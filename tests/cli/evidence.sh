@@ -115,7 +115,13 @@ files_that_are_no_tables_are_refused() {
     exits 2 "$berth" validate absent.csv
     one_sentence
     echo "$header" >empty.csv
-    exits 2 "$berth" calibrate empty.csv
+    for command in calibrate validate; do
+        exits 2 "$berth" $command empty.csv
+        one_sentence
+        says "there are no rows below the header" "$tmp/err"
+    done
+    { cat empty.csv; row run-1 h100-sxm 8 32 1 ""; } >silent.csv
+    exits 2 "$berth" calibrate silent.csv
     says "nothing to calibrate with" "$tmp/err"
     exits 2 "$berth" validate good.csv --folds 1
     says "2 to 1000" "$tmp/err"
@@ -130,10 +136,28 @@ files_that_are_no_tables_are_refused() {
     one_sentence
 }
 
+# the table that this one writes has lines 2 to 7 of good.csv
+rows_of_one_id_repeat_or_contradict_each_other() {
+    {
+        cat good.csv
+        row run-2 h100-sxm 8 32 2 8200
+        row run-3 h100-sxm 8 32 3 9900
+    } >twins.csv
+    exits 0 "$berth" validate twins.csv --rows --json
+    jq -e '[.rows[].id] == ["run-1", "run-2", "run-4", "run-5", "run-6"] and
+        ([.skipped[] | .id + " " + .why] ==
+            ["run-3 contradictory", "run-2 repeated", "run-3 contradictory"])' "$tmp/out"
+    exits 0 "$berth" validate twins.csv --rows
+    grep -Eq '^  line 4  run-3 +contradictory$' "$tmp/out"
+    grep -Eq '^  line 8  run-2 +repeated$' "$tmp/out"
+    exits 0 "$berth" validate twins.csv --rows --plain
+    fails grep -q repeated "$tmp/out"
+}
+
 for name in a_fit_brings_predictions_to_the_measurements \
     rows_that_cannot_be_predicted_are_listed_with_the_reason \
     units_and_contradictions_are_skipped_with_the_reason rows_say_whether_a_fit_has_seen_them \
-    files_that_are_no_tables_are_refused; do
+    files_that_are_no_tables_are_refused rows_of_one_id_repeat_or_contradict_each_other; do
     t "$name" "$name"
 done
 tap_done

@@ -26,6 +26,24 @@ a_script_for_sbatch_is_a_script() {
     head -n 1 "$tmp/out" | grep -qx '#!/bin/bash'
 }
 
+# what stands in the file is not left to anybody
+clipping_is_either_written_or_left_out() {
+    jq '.training = {clip_norm: 0.5}' tests/cli/data/job.json >"$tmp/job.json"
+    for engine in deepspeed fsdp2; do
+        exits 0 "$berth" plan "$tmp/job.json" --offers tests/cli/data/nodes.csv -q \
+            -o "$tmp/clip.json" --engine $engine
+        exits 0 "$berth" export "$tmp/clip.json" --to accelerate -o "$tmp/clip.yaml"
+        if [ $engine = deepspeed ]; then
+            says "gradient_clipping: 0.5" "$tmp/clip.yaml"
+            says "left to you: optimizer and learning rate" "$tmp/err"
+            fails grep -q clipping "$tmp/err"
+        else
+            fails grep -q clipping "$tmp/clip.yaml"
+            says "left to you: optimizer, learning rate and clipping" "$tmp/err"
+        fi
+    done
+}
+
 # the same name in a file of every kind
 texts_of_the_plan_cannot_leave_their_quotes() {
     local name=$'x\'; touch '"$tmp/gone"$'; "\n#SBATCH --evil\nb = $(touch '"$tmp/gone"')'
@@ -65,7 +83,7 @@ json_holds_the_file_and_what_is_left() {
     [ ! -s "$tmp/err" ]
 }
 
-for name in a_plan_becomes_a_deepspeed_file a_script_for_sbatch_is_a_script \
+for name in a_plan_becomes_a_deepspeed_file clipping_is_either_written_or_left_out a_script_for_sbatch_is_a_script \
     texts_of_the_plan_cannot_leave_their_quotes what_cannot_be_is_refused \
     json_holds_the_file_and_what_is_left; do
     t "$name" "$name"

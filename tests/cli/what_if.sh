@@ -60,7 +60,8 @@ a_job_that_comes_too_late_may_be_in_time_then() {
 
 bad_questions_are_refused_in_one_sentence() {
     local bad
-    for bad in nework=0.5x network network=fast network=10% price.h100x=2x failures.h100=2x price=-200%; do
+    for bad in nework=0.5x network network=fast network=10% price.h100x=2x failures.h100=2x price=-200% \
+        network=1e30 network=+2e6 memory=32TiB interruptions=1e9 price=2e6; do
         exits 2 "${plan[@]}" --what-if "$bad"
         one_sentence
         says "option '--what-if': " "$tmp/err"
