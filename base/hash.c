@@ -54,6 +54,11 @@ struct hash_stream *hash_stream_new(void)
     return h;
 }
 
+void hash_stream_reset(struct hash_stream *h)
+{
+    XXH3_128bits_reset(h->state);
+}
+
 void hash_stream_add(struct hash_stream *h, const void *data, size_t len)
 {
     XXH3_128bits_update(h->state, data, len);

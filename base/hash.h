@@ -24,6 +24,8 @@ bool hash128_from_hex(struct hash128 *out, const char *hex);
 struct hash_stream;
 struct hash_stream *hash_stream_new(void);
 void hash_stream_add(struct hash_stream *h, const void *data, size_t len);
+/* As new. */
+void hash_stream_reset(struct hash_stream *h);
 struct hash128 hash_stream_end(const struct hash_stream *h);
 void hash_stream_free(struct hash_stream *h);
 /* 32 hex digits of a file's content. */

@@ -41,8 +41,6 @@ struct checkpoint {
 static void run_job(struct checkpoint *c)
 {
     struct err e = ERR_INIT;
-    if (c->job.image)
-        image_copy(c->job.image);
     enum rc rc = checkpoint_write(&c->job, &e);
     pthread_mutex_lock(&c->mutex);
     c->rc = rc;

@@ -56,8 +56,8 @@ size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece 
 {
     size_t n = 0, cap = 0;
     *out = NULL;
-    for (int kind = 0; kind < STATE_KINDS; kind++)
-        for (int unit = 0; unit < s->n_units; unit++) {
+    for (int unit = 0; unit < s->n_units; unit++)
+        for (int kind = 0; kind < STATE_KINDS; kind++) {
             const struct unit_layout *u = &s->unit[unit];
             int64_t part_first = u->shard_elems * shard_rank;
             for (int i = 0; i < u->n; i++) {

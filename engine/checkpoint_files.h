@@ -25,7 +25,8 @@ struct piece {
     int64_t unit_first; /* where the piece starts in the unit */
 };
 
-/* The pieces a shard rank holds, in file order. Caller frees *out. */
+/* The pieces a shard rank holds, in file order: unit by unit, of each one kind after the other.
+ * Caller frees *out. */
 size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out);
 
 struct file_entry {

@@ -13,23 +13,129 @@
 #include "engine/durable_file.h"
 #include "engine/safetensors.h"
 
+/* Bytes that become part of the file. */
+struct span {
+    const void *from;
+    uint64_t first, bytes; /* in the file */
+};
+
 enum copied { NOT_COPIED, BEING_COPIED, COPIED };
 
 struct image {
     struct executor *x;
     struct piece *piece;
     size_t n_pieces;
-    uint64_t *first; /* byte of each piece in the file */
+    uint64_t *first;      /* byte of each piece in the file */
+    uint64_t *unit_first; /* byte of each unit, and the end */
     struct str header;
     uint64_t bytes;
     bool is_staged;
-    char *memory; /* the file, or a window of one piece */
+    char *memory; /* the file, or a window of one chunk */
     size_t memory_bytes;
-    pthread_mutex_t mutex; /* guards copied and waited_s */
+    struct hash_stream *hash;
+    uint64_t hashed; /* bytes of the file, from the front */
+    bool has_thread;
+    pthread_t thread;      /* copies and hashes */
+    pthread_mutex_t mutex; /* guards what follows, and hashed when there is a thread */
     pthread_cond_t changed;
-    unsigned char *copied; /* by unit; enum copied */
+    unsigned char *copied; /* by chunk of DURABLE_PIECE_BYTES; enum copied */
+    size_t n_chunks;
+    bool is_begun, is_copying, is_closing;
     double waited_s;
 };
+
+/* --- filling --- */
+
+static const float *source(const struct image *im, const struct piece *p)
+{
+    struct state_view v = executor_state(im->x, p->unit, p->kind);
+    return v.data + (p->unit_first - v.first);
+}
+
+/* What of a span of the file lies in [at, at + n) goes to its place behind to. */
+static void overlap(const struct span *span, char *to, uint64_t at, size_t n)
+{
+    uint64_t last = span->first + span->bytes;
+    uint64_t begin = span->first > at ? span->first : at;
+    uint64_t end = last < at + n ? last : at + n;
+    if (begin < end)
+        memcpy(to + (begin - at), (const char *)span->from + (begin - span->first), end - begin);
+}
+
+static void fill(const struct image *im, char *to, uint64_t at, size_t n)
+{
+    struct span s = {im->header.p, 0, im->header.len};
+    overlap(&s, to, at, n);
+    for (size_t i = 0; i < im->n_pieces && im->first[i] < at + n; i++) {
+        const struct piece *p = &im->piece[i];
+        s = (struct span){NULL, im->first[i], (uint64_t)p->count * sizeof(float)};
+        if (s.first + s.bytes <= at)
+            continue;
+        s.from = source(im, p);
+        overlap(&s, to, at, n);
+    }
+}
+
+static size_t chunk_bytes(const struct image *im, size_t chunk)
+{
+    uint64_t left = im->bytes - chunk * DURABLE_PIECE_BYTES;
+    return left < DURABLE_PIECE_BYTES ? left : DURABLE_PIECE_BYTES;
+}
+
+/* Whoever comes first copies; the others wait for it. */
+static void ensure_copied(struct image *im, size_t chunk)
+{
+    pthread_mutex_lock(&im->mutex);
+    if (im->copied[chunk] == NOT_COPIED) {
+        im->copied[chunk] = BEING_COPIED;
+        pthread_mutex_unlock(&im->mutex);
+        uint64_t at = chunk * DURABLE_PIECE_BYTES;
+        fill(im, im->memory + at, at, chunk_bytes(im, chunk));
+        pthread_mutex_lock(&im->mutex);
+        im->copied[chunk] = COPIED;
+        pthread_cond_broadcast(&im->changed);
+    }
+    while (im->copied[chunk] != COPIED)
+        pthread_cond_wait(&im->changed, &im->mutex);
+    pthread_mutex_unlock(&im->mutex);
+}
+
+/* One after the other, as a file is written. */
+static void copy_all(struct image *im)
+{
+    bool is_closing = false;
+    for (size_t i = 0; i < im->n_chunks && !is_closing; i++) {
+        ensure_copied(im, i);
+        size_t n = chunk_bytes(im, i);
+        hash_stream_add(im->hash, im->memory + i * DURABLE_PIECE_BYTES, n);
+        pthread_mutex_lock(&im->mutex);
+        im->hashed += n;
+        is_closing = im->is_closing;
+        pthread_cond_broadcast(&im->changed);
+        pthread_mutex_unlock(&im->mutex);
+    }
+}
+
+static void *copier_main(void *arg)
+{
+    struct image *im = arg;
+    for (;;) {
+        pthread_mutex_lock(&im->mutex);
+        while (!im->is_begun && !im->is_closing)
+            pthread_cond_wait(&im->changed, &im->mutex);
+        bool is_over = im->is_closing;
+        im->is_begun = false;
+        im->is_copying = true;
+        pthread_mutex_unlock(&im->mutex);
+        if (is_over)
+            return NULL;
+        copy_all(im);
+        pthread_mutex_lock(&im->mutex);
+        im->is_copying = false;
+        pthread_cond_broadcast(&im->changed);
+        pthread_mutex_unlock(&im->mutex);
+    }
+}
 
 /* --- life cycle --- */
 
@@ -40,57 +146,87 @@ static void lay_out(struct image *im)
     im->n_pieces = checkpoint_pieces(s, shard, &im->piece);
     struct st_tensor *t = base_calloc(im->n_pieces + 1, sizeof(*t));
     im->first = base_calloc(im->n_pieces + 1, sizeof(*im->first));
+    im->unit_first = base_calloc((size_t)s->n_units + 1, sizeof(*im->unit_first));
     for (size_t i = 0; i < im->n_pieces; i++)
         t[i] = (struct st_tensor){
             .name = im->piece[i].name, .dtype = "F32", .dims = 1, .shape = {im->piece[i].count}};
     uint64_t data = st_header(&im->header, t, im->n_pieces);
-    for (size_t i = 0; i < im->n_pieces; i++)
-        im->first[i] = im->header.len + t[i].begin;
     im->bytes = im->header.len + data;
+    size_t i = 0;
+    for (int u = 0; u < s->n_units; u++) {
+        im->unit_first[u] = im->header.len + (i < im->n_pieces ? t[i].begin : data);
+        for (; i < im->n_pieces && im->piece[i].unit == u; i++)
+            im->first[i] = im->header.len + t[i].begin;
+    }
+    im->unit_first[s->n_units] = im->bytes;
+    im->n_chunks = (im->bytes + DURABLE_PIECE_BYTES - 1) / DURABLE_PIECE_BYTES;
     free(t);
+}
+
+static enum rc map_memory(struct image *im, struct err *e)
+{
+    im->memory_bytes =
+        base_align_up(im->is_staged ? im->bytes : DURABLE_PIECE_BYTES, DURABLE_ALIGN);
+    void *p =
+        mmap(NULL, im->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return err_sys(e, RC_LIMIT,
+            "cannot map %zu bytes to copy the state of a checkpoint into; '--checkpoint sync' does "
+            "without",
+            im->memory_bytes);
+    im->memory = p;
+    madvise(p, im->memory_bytes, MADV_HUGEPAGE);
+    memset(p, 0, im->memory_bytes); /* there from the start: no page comes during a save */
+    return RC_OK;
 }
 
 enum rc image_new(struct image **out, struct executor *x, bool is_staged, struct err *e)
 {
     struct image *im = base_calloc(1, sizeof(*im));
     im->x = x;
-    im->header = (struct str)STR_INIT;
     im->is_staged = is_staged;
+    im->header = (struct str)STR_INIT;
+    im->hash = hash_stream_new();
     pthread_mutex_init(&im->mutex, NULL);
     pthread_cond_init(&im->changed, NULL);
     lay_out(im);
-    int units = executor_schedule(x)->n_units;
-    im->copied = base_alloc((size_t)units);
-    memset(im->copied, COPIED, (size_t)units);
-    im->memory_bytes = base_align_up(is_staged ? im->bytes : DURABLE_PIECE_BYTES, DURABLE_ALIGN);
-    void *p =
-        mmap(NULL, im->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
-        enum rc rc = err_sys(e, RC_LIMIT,
-            "cannot map %zu bytes to copy the state of a checkpoint into; '--checkpoint sync' does "
-            "without",
-            im->memory_bytes);
-        image_free(im);
-        return rc;
+    im->copied = base_alloc(im->n_chunks);
+    memset(im->copied, COPIED, im->n_chunks);
+    enum rc rc = map_memory(im, e);
+    if (!rc && is_staged) {
+        im->has_thread = pthread_create(&im->thread, NULL, copier_main, im) == 0;
+        if (!im->has_thread)
+            rc = err_set(e, RC_LIMIT, "cannot start the thread that copies for checkpoints");
     }
-    im->memory = p;
-    madvise(p, im->memory_bytes, MADV_HUGEPAGE);
-    memset(p, 0, im->memory_bytes); /* there from the start: no page comes during a save */
-    if (is_staged)
-        memcpy(im->memory, im->header.p, im->header.len);
-    *out = im;
-    return RC_OK;
+    *out = rc ? NULL : im;
+    if (rc)
+        image_free(im);
+    return rc;
+}
+
+static void end_thread(struct image *im)
+{
+    if (!im->has_thread)
+        return;
+    pthread_mutex_lock(&im->mutex);
+    im->is_closing = true;
+    pthread_cond_broadcast(&im->changed);
+    pthread_mutex_unlock(&im->mutex);
+    pthread_join(im->thread, NULL);
 }
 
 void image_free(struct image *im)
 {
     if (!im)
         return;
+    end_thread(im);
     if (im->memory)
         munmap(im->memory, im->memory_bytes);
     str_release(&im->header);
+    hash_stream_free(im->hash);
     free(im->piece);
     free(im->first);
+    free(im->unit_first);
     free(im->copied);
     pthread_cond_destroy(&im->changed);
     pthread_mutex_destroy(&im->mutex);
@@ -109,64 +245,43 @@ int64_t image_memory_bytes(const struct image *im)
 
 /* --- copying --- */
 
-static const float *source(const struct image *im, const struct piece *p)
-{
-    struct state_view v = executor_state(im->x, p->unit, p->kind);
-    return v.data + (p->unit_first - v.first);
-}
-
-static void copy_unit(struct image *im, int unit)
-{
-    for (size_t i = 0; i < im->n_pieces; i++) {
-        const struct piece *p = &im->piece[i];
-        if (p->unit == unit)
-            memcpy(im->memory + im->first[i], source(im, p), (size_t)p->count * sizeof(float));
-    }
-}
-
-/* Whoever comes first copies; the others wait for it. */
-static void ensure_copied(struct image *im, int unit)
-{
-    pthread_mutex_lock(&im->mutex);
-    if (im->copied[unit] == NOT_COPIED) {
-        im->copied[unit] = BEING_COPIED;
-        pthread_mutex_unlock(&im->mutex);
-        copy_unit(im, unit);
-        pthread_mutex_lock(&im->mutex);
-        im->copied[unit] = COPIED;
-        pthread_cond_broadcast(&im->changed);
-    }
-    while (im->copied[unit] != COPIED)
-        pthread_cond_wait(&im->changed, &im->mutex);
-    pthread_mutex_unlock(&im->mutex);
-}
-
 void image_begin(struct image *im)
 {
-    if (!im->is_staged)
-        return;
     pthread_mutex_lock(&im->mutex);
-    memset(im->copied, NOT_COPIED, (size_t)executor_schedule(im->x)->n_units);
+    while (im->is_copying) /* for a save that failed */
+        pthread_cond_wait(&im->changed, &im->mutex);
+    hash_stream_reset(im->hash);
+    im->hashed = 0;
     im->waited_s = 0;
+    if (im->is_staged)
+        memset(im->copied, NOT_COPIED, im->n_chunks);
+    im->is_begun = im->has_thread;
+    pthread_cond_broadcast(&im->changed);
     pthread_mutex_unlock(&im->mutex);
 }
 
-void image_copy(struct image *im)
+static bool is_copied(struct image *im, size_t from, size_t end)
 {
-    for (int u = 0; im->is_staged && u < executor_schedule(im->x)->n_units; u++)
-        ensure_copied(im, u);
+    bool is_all = true;
+    pthread_mutex_lock(&im->mutex);
+    for (size_t i = from; i < end; i++)
+        is_all = is_all && im->copied[i] == COPIED;
+    pthread_mutex_unlock(&im->mutex);
+    return is_all;
 }
 
+/* A chunk at the border holds some of the next unit too, which is not updated before it is copied.
+ */
 void image_before_update(void *arg, int unit)
 {
     struct image *im = arg;
-    pthread_mutex_lock(&im->mutex);
-    bool is_copied = im->copied[unit] == COPIED;
-    pthread_mutex_unlock(&im->mutex);
-    if (is_copied)
+    size_t from = im->unit_first[unit] / DURABLE_PIECE_BYTES;
+    size_t end = (im->unit_first[unit + 1] + DURABLE_PIECE_BYTES - 1) / DURABLE_PIECE_BYTES;
+    if (is_copied(im, from, end))
         return;
     double start = clock_now_s();
-    ensure_copied(im, unit);
+    for (size_t i = from; i < end; i++)
+        ensure_copied(im, i);
     pthread_mutex_lock(&im->mutex);
     im->waited_s += clock_now_s() - start;
     pthread_mutex_unlock(&im->mutex);
@@ -182,24 +297,29 @@ double image_waited_s(struct image *im)
 
 /* --- reading --- */
 
-/* What of a span of the file lies in [at, at + n) goes to its place in the window. */
-static void overlap(
-    struct image *im, const void *from, uint64_t first, uint64_t len, uint64_t at, size_t n)
+static const void *staged_at(struct image *im, uint64_t at, size_t n)
 {
-    uint64_t begin = first > at ? first : at;
-    uint64_t end = first + len < at + n ? first + len : at + n;
-    if (begin < end)
-        memcpy(im->memory + (begin - at), (const char *)from + (begin - first), end - begin);
+    pthread_mutex_lock(&im->mutex);
+    while (im->hashed < at + n)
+        pthread_cond_wait(&im->changed, &im->mutex);
+    pthread_mutex_unlock(&im->mutex);
+    return im->memory + at;
 }
 
 const void *image_at(void *arg, uint64_t at, size_t n, struct err *e)
 {
     struct image *im = arg;
     if (im->is_staged)
-        return im->memory + at;
-    overlap(im, im->header.p, 0, im->header.len, at, n);
-    for (size_t i = 0; i < im->n_pieces; i++)
-        overlap(im, source(im, &im->piece[i]), im->first[i],
-            (uint64_t)im->piece[i].count * sizeof(float), at, n);
+        return staged_at(im, at, n);
+    fill(im, im->memory, at, n);
+    if (at == im->hashed) {
+        hash_stream_add(im->hash, im->memory, n);
+        im->hashed += n;
+    }
     return im->memory;
+}
+
+struct hash128 image_hash(struct image *im)
+{
+    return hash_stream_end(im->hash);
 }

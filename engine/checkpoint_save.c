@@ -26,8 +26,7 @@ struct save {
 
 /* --- the own file --- */
 
-static enum rc write_image(
-    struct checkpoint_job *j, struct durable_file *f, struct hash_stream *hash, struct err *e)
+static enum rc write_image(struct checkpoint_job *j, struct durable_file *f, struct err *e)
 {
     enum rc rc = RC_OK;
     for (uint64_t at = 0; at < f->bytes && !rc; at += DURABLE_PIECE_BYTES) {
@@ -36,7 +35,6 @@ static enum rc write_image(
         const void *bytes = image_at(j->image, at, n, e);
         if (atomic_load(&j->is_given_up))
             return err_set(e, RC_INTERRUPTED, "writing '%s' was given up", f->path);
-        hash_stream_add(hash, bytes, n);
         rc = durable_write(f, bytes, n, e);
     }
     return rc;
@@ -55,14 +53,12 @@ static enum rc write_own_file(struct save *s, struct file_entry *out, struct err
     free(path);
     if (rc)
         return rc;
-    struct hash_stream *hash = hash_stream_new();
-    rc = write_image(j, &f, hash, e);
+    rc = write_image(j, &f, e);
     if (rc)
         durable_abandon(&f);
     else
         rc = durable_finish(&f, e);
-    *out = (struct file_entry){image_bytes(j->image), hash_stream_end(hash)};
-    hash_stream_free(hash);
+    *out = (struct file_entry){image_bytes(j->image), image_hash(j->image)};
     return rc;
 }
 

@@ -61,28 +61,6 @@ struct setting {
     double loss;         /* of the first step after loading */
 };
 
-static uint64_t hash_of_state(struct rank *r)
-{
-    struct err e = ERR_INIT;
-    const struct schedule *s = r->schedule;
-    double sum = 0;
-    for (int u = 0; u < s->n_units; u++)
-        for (int k = 0; k < STATE_KINDS; k++) {
-            struct state_view v = executor_state(r->x, u, (enum state_kind)k);
-            for (int64_t i = 0; i < v.count; i++) {
-                uint32_t bits;
-                memcpy(&bits, &v.data[i], 4);
-                /* exact in double: order-independent, weighed by place */
-                sum += (double)(bits >> 12) * (double)((v.first + i) % 511 + k + 1);
-            }
-        }
-    double x[1] = {sum};
-    ranks_check(comm_sum(r->comm, CHANNEL_COMPUTE, GROUP_SHARD, x, 1, &e), &e);
-    uint64_t h;
-    memcpy(&h, &x[0], 8);
-    return h;
-}
-
 static struct checkpoint_options options_of(struct rank *r, const struct setting *s, int *host_of)
 {
     for (int i = 0; i < r->ranks; i++)
@@ -113,7 +91,7 @@ static void train_and_save(struct rank *r)
         rc = checkpoint_load(c, s->load_step, &info, &passed_over, &e);
     else
         ranks_check(init_state(r->x, 5, &e), &e);
-    uint64_t hash = rc ? 0 : hash_of_state(r);
+    uint64_t hash = rc ? 0 : ranks_state_hash(r);
     double losses[8] = {0};
     if (!rc && s->steps > 0) {
         const struct strategy *st = &r->schedule->strategy;
@@ -124,7 +102,7 @@ static void train_and_save(struct rank *r)
         rc = checkpoint_start(c, &info, &e);
         if (!rc)
             rc = checkpoint_end(c, true, &report, &e);
-        hash = rc ? hash : hash_of_state(r);
+        hash = rc ? hash : ranks_state_hash(r);
     }
     if (r->rank == 0) {
         s->rc = rc;
@@ -139,6 +117,14 @@ static void train_and_save(struct rank *r)
     free((char *)(uintptr_t)o.dir);
 }
 
+static struct setting run_strategy(const struct strategy *st, struct setting s)
+{
+    struct rank_options o = {.model = model, .strategy = *st};
+    s.keep = s.keep ? s.keep : 2;
+    ranks_run(&o, train_and_save, &s);
+    return s;
+}
+
 static struct setting run(
     enum strategy_kind kind, int64_t ranks, int64_t accum, enum precision p, struct setting s)
 {
@@ -149,10 +135,71 @@ static struct setting run(
     st.precision = p;
     if (kind == STRATEGY_HSDP)
         st.shard_degree = ranks / 2;
-    struct rank_options o = {.model = model, .strategy = st};
-    s.keep = s.keep ? s.keep : 2;
-    ranks_run(&o, train_and_save, &s);
-    return s;
+    return run_strategy(&st, s);
+}
+
+/* --- any to any --- */
+
+enum { PAIRS = 24 };
+
+static struct strategy random_strategy(uint64_t *draw)
+{
+    static const enum strategy_kind KINDS[] = {
+        STRATEGY_DDP, STRATEGY_ZERO1, STRATEGY_ZERO2, STRATEGY_ZERO3, STRATEGY_HSDP, STRATEGY_HSDP};
+    struct model m;
+    struct err e;
+    for (;;) {
+        uint64_t x = random_bits(3, (*draw)++);
+        enum strategy_kind kind = KINDS[x % BASE_COUNT(KINDS)];
+        int64_t ranks = 1 + (int64_t)(x >> 8 & 3), degree = 1 + (int64_t)(x >> 16 & 3);
+        struct strategy st = strategy_default(kind, ranks, ranks);
+        st.seq = 24;
+        st.micro_batch = 1 + (int64_t)(x >> 24 & 1);
+        st.precision = x >> 32 & 1 ? PRECISION_BF16 : PRECISION_FP32;
+        st.offload = x >> 40 & 1 ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
+        if (kind == STRATEGY_HSDP)
+            st.shard_degree = degree;
+        ranks_check(model_find(&m, model, &e), &e);
+        if ((kind != STRATEGY_HSDP || ranks % degree == 0) && strategy_check(&st, &m, &e) == RC_OK)
+            return st;
+    }
+}
+
+static void describe(const struct strategy *s, char text[120])
+{
+    snprintf(text, 120, "%s of %lld ranks, degree %lld, offload %s, %s",
+        strategy_kind_name(s->kind), (long long)s->ranks, (long long)s->shard_degree,
+        offload_name(s->offload), precision_name(s->precision));
+}
+
+/* Saved on some hosts, loaded on others of which some have nothing: every bit of the state is the
+ * same. */
+static void random_pairs_load_what_the_other_saved(void **state)
+{
+    (void)state;
+    uint64_t draw = 0;
+    for (int i = 0; i < PAIRS; i++) {
+        struct err e;
+        char saver[120], loader[120];
+        dir_remove(root, &e);
+        model = i % 3 == 0 ? "tiny-gpt2" : "tiny-llama";
+        struct strategy a = random_strategy(&draw), b = random_strategy(&draw);
+        /* files on hosts that take no part cannot be served */
+        int64_t both = a.ranks < b.ranks ? a.ranks : b.ranks;
+        int hosts_a = 1 + (int)(random_bits(4, draw) % (uint64_t)both);
+        int hosts_b = hosts_a + (int)(random_bits(5, draw) % (uint64_t)(b.ranks - hosts_a + 1));
+        describe(&a, saver);
+        describe(&b, loader);
+        struct setting saved = run_strategy(
+            &a, (struct setting){
+                    .hosts = hosts_a, .has_partner = i % 2, .steps = 1, .is_sync = i % 4 == 3});
+        struct setting loaded = run_strategy(
+            &b, (struct setting){.hosts = hosts_b, .is_loading = true, .load_step = -1});
+        if (saved.rc || loaded.rc || loaded.state_hash != saved.state_hash)
+            fail_msg("pair %d, %s on %d hosts, then %s on %d: %s%s", i, saver, hosts_a, loader,
+                hosts_b, saved.msg, loaded.msg);
+    }
+    model = "tiny-llama";
 }
 
 static void any_strategy_and_world_size_loads_what_another_saved(void **state)
@@ -382,7 +429,7 @@ static void train_on(struct rank *r)
     ranks_check(init_state(r->x, 5, &e), &e);
     for (int64_t step = 1; step <= 6; step++) {
         ranks_train(r, step, 1, NULL);
-        uint64_t hash = hash_of_state(r);
+        uint64_t hash = ranks_state_hash(r);
         if (r->rank == 0)
             b->hash[step] = hash;
         struct checkpoint_info info = {.step = step, .samples = step * 4, .seed = 5};
@@ -614,6 +661,7 @@ int test_checkpoint(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        T(random_pairs_load_what_the_other_saved),
         T(any_strategy_and_world_size_loads_what_another_saved),
         T(the_fused_attention_of_gpt2_is_kept_apart),
         T(a_resumed_run_has_the_same_bits_as_an_uninterrupted_one),

@@ -103,6 +103,27 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
     schedule_free(schedule);
 }
 
+/* All bits of masters and moments, each weighed by its place; sums of 64 bits do not depend on how
+ * they were split. What lies between tensors is zero and weighs nothing. */
+uint64_t ranks_state_hash(struct rank *r)
+{
+    struct err e = ERR_INIT;
+    const struct schedule *s = r->schedule;
+    uint64_t sum = 0;
+    for (int u = 0; u < s->n_units; u++)
+        for (int k = 0; k < STATE_KINDS; k++) {
+            struct state_view v = executor_state(r->x, u, (enum state_kind)k);
+            for (int64_t i = 0; i < v.count; i++) {
+                uint32_t bits;
+                memcpy(&bits, &v.data[i], 4);
+                sum += bits * random_bits((uint64_t)(u * STATE_KINDS + k), (uint64_t)(v.first + i));
+            }
+        }
+    double halves[2] = {(double)(sum >> 32), (double)(sum & 0xffffffff)};
+    ranks_check(comm_sum(r->comm, CHANNEL_COMPUTE, GROUP_SHARD, halves, 2, &e), &e);
+    return ((uint64_t)halves[0] << 32) + (uint64_t)halves[1];
+}
+
 enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
 {
     const struct batch *b = arg;
@@ -120,22 +141,33 @@ enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, 
     return RC_OK;
 }
 
-void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses)
+static enum rc try_step(struct rank *r, int64_t step, struct step_result *out, struct err *e)
 {
     const struct strategy *s = &r->schedule->strategy;
+    struct batch b = {r, step};
+    struct step_params p = {.step = step,
+        .lr = 1e-3,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .clip_norm = 1.0,
+        .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
+    return executor_step(r->x, &p, batch_fill, &b, out, e);
+}
+
+enum rc ranks_try_step(struct rank *r, int64_t step, struct err *e)
+{
+    struct step_result out;
+    return try_step(r, step, &out, e);
+}
+
+void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses)
+{
     struct err e = ERR_INIT;
     for (int64_t i = 0; i < n; i++) {
-        struct batch b = {r, first + i};
-        struct step_params p = {.step = first + i,
-            .lr = 1e-3,
-            .beta1 = 0.9,
-            .beta2 = 0.95,
-            .eps = 1e-8,
-            .weight_decay = 0.1,
-            .clip_norm = 1.0,
-            .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
         struct step_result out;
-        ranks_check(executor_step(r->x, &p, batch_fill, &b, &out, &e), &e);
+        ranks_check(try_step(r, first + i, &out, &e), &e);
         if (losses && r->rank == 0)
             losses[i] = out.loss;
     }

@@ -30,6 +30,10 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
 /* fail_msg from any rank's thread, with the sentence. */
 void ranks_check(enum rc rc, const struct err *e);
 
+/* Of all bits of masters and moments over the ranks of a shard group, however they are split.
+ * Collective. */
+uint64_t ranks_state_hash(struct rank *r);
+
 /* Deterministic batch that depends on the global sample position alone: all sharings of a global
  * batch see the same tokens. */
 struct batch {
@@ -40,5 +44,7 @@ enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, 
 
 /* n steps of AdamW with fixed constants; losses may be NULL. Starts at step first (from 1). */
 void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses);
+/* One of them, which may fail. */
+enum rc ranks_try_step(struct rank *r, int64_t step, struct err *e);
 
 #endif
