@@ -45,7 +45,7 @@ static void run_job(struct checkpoint *c)
     pthread_mutex_lock(&c->mutex);
     c->rc = rc;
     c->err = e;
-    c->end_s = clock_now_s();
+    c->end_s = c->job.durable_s;
     c->state = WRITER_DONE;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->mutex);

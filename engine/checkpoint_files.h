@@ -52,7 +52,8 @@ struct checkpoint_job {
     struct image *image; /* NULL: the rank has nothing to write */
     void *buffer;        /* for what arrives from a partner, TRANSFER_CHUNK bytes */
     atomic_bool is_given_up;
-    int64_t bytes; /* out: of all files */
+    int64_t bytes;    /* out: of all files */
+    double durable_s; /* out: when all of it was on every disk, of the monotonic clock */
 };
 
 /* Write, copy to partners, agree, put in place, remove old ones. Collective. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "engine/checkpoint_files.h"
@@ -256,6 +257,7 @@ enum rc checkpoint_write(struct checkpoint_job *j, struct err *e)
     s.files = base_calloc((size_t)executor_schedule(s.x)->shards, sizeof(*s.files));
     enum rc rc = run_phases(&s, e);
     struct err ignored;
+    j->durable_s = clock_now_s();
     if (is_first && rc)
         dir_remove(s.tmp, &ignored);
     else if (is_first)

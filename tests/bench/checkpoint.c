@@ -175,7 +175,6 @@ static double cpu_s(void)
 
 static double bench_rate(struct run *r)
 {
-    step(r);
     start_save(r);
     size_t bytes = (size_t)end_save(r, true).bytes;
     size_t rounded = base_align_up(bytes, DURABLE_PIECE_BYTES);
