@@ -501,6 +501,27 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
         free(price);
 }
 
+void estimate_raise_step(struct estimate *x, double step_s)
+{
+    double times = step_s / x->step_s;
+    if (!(times > 1))
+        return;
+    x->step_s = step_s;
+    x->step_low_s *= times;
+    x->step_high_s *= times;
+    x->tokens_per_s_per_rank /= times;
+    x->mfu /= times;
+}
+
+void estimate_raise_bytes(struct estimate *x, const struct machine *mc, int64_t peak_bytes)
+{
+    if (peak_bytes <= x->peak_bytes)
+        return;
+    x->packing_bytes += peak_bytes - x->peak_bytes;
+    x->peak_bytes = peak_bytes;
+    x->fit_probability = estimate_fit_probability(mc, peak_bytes);
+}
+
 /* --- in one go --- */
 
 static enum rc estimate(struct estimate *out, const struct model *m, const struct strategy *s,

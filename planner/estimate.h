@@ -85,6 +85,11 @@ enum rc prepared_make(struct prepared **out, const struct model *m, const struct
 void prepared_free(struct prepared *p);
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc);
 
+/* A quick estimate is at least this, which is known of all blocks: seconds of a step; bytes of the
+ * slab. */
+void estimate_raise_step(struct estimate *x, double step_s);
+void estimate_raise_bytes(struct estimate *x, const struct machine *mc, int64_t peak_bytes);
+
 /* Probability that so many bytes of slab fit beside what is external. */
 double estimate_fit_probability(const struct machine *machine, int64_t slab_bytes);
 

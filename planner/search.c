@@ -51,6 +51,7 @@ static struct group *group_for(struct finder *f, const struct hardware *hw)
     struct group *g = &f->groups[f->n_groups++];
     memset(g, 0, sizeof *g);
     g->hw = *hw;
+    g->least_usd = INFINITY;
     return g;
 }
 
@@ -121,6 +122,8 @@ static void add_offer(struct finder *f, size_t i)
     g->offers[g->n_offers++] = i;
     int64_t max = hardware_max_nodes(o);
     g->max_nodes = max > g->max_nodes ? max : g->max_nodes;
+    if (o->price_usd_micro_per_hour >= 0)
+        g->least_usd = fmin(g->least_usd, (double)o->price_usd_micro_per_hour / USD_MICRO);
 }
 
 /* --- groups to cells --- */

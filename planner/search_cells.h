@@ -10,6 +10,7 @@
 struct group {
     struct hardware hw; /* of one node */
     int64_t max_nodes;  /* over its offers */
+    double least_usd;   /* an hour and node of the cheapest offer; INFINITY: none has a price */
     size_t *offers;
     size_t n_offers, cap;
     size_t first_cell, n_cells;
@@ -20,10 +21,18 @@ struct node_bytes {
     int64_t host, disk;
 };
 
-/* No strategy that may fit does better on a track, in any of these; INFINITY when none may. */
+/* No strategy that may fit the device does better on a track, in any of these; INFINITY when none
+ * may. */
 struct least {
     double step_s;
     struct save_s save;
+    struct node_bytes node;
+};
+
+/* Seconds of the compute lane in a micro step: until the head's gradients are complete, before
+ * which nothing can be reduced, and after it. */
+struct compute_s {
+    double before, after;
 };
 
 /* What decides seconds: hardware without what only limits the host's memory, times a number of
@@ -34,14 +43,11 @@ struct track {
     const struct offer *offer; /* any of its cells: run seconds do not depend on its price */
     size_t *cells;             /* those that are raced first */
     size_t n_cells, n_all, cap;
-    double *run_s;     /* by strategy: at least; while it is raced */
-    double *compute_s; /* by work class, of those priced so far: see search_bound.c */
+    struct compute_s *compute_s; /* by work class, of those priced so far */
     size_t n_compute;
     struct least least;
-    struct node_bytes least_node; /* of those that may fit the device, each on its own */
-    size_t disk_place;            /* of the thrifty strategy that disk_share is of */
+    size_t disk_place; /* of the thrifty strategy that disk_share is of */
     double disk_share; /* of a step that waits for states on disk; 0: not asked for yet */
-    bool is_in;        /* the strategy at hand may still win on some cell */
 };
 
 /* The estimate of a strategy on a track. */
@@ -93,6 +99,8 @@ bool finder_is_cancelled(const struct finder *f);
 struct hardware cell_hardware(const struct finder *f, const struct cell *c);
 /* A node has that, or its host memory is unknown; the disk must be known. */
 bool cell_holds(const struct finder *f, const struct cell *c, struct node_bytes need);
+/* Of the device, for the slab. */
+double track_capacity_bytes(const struct track *t);
 /* Of the best strategy, which must be there, under the cell's limit of host memory: from a few
  * blocks, or of the whole schedule, made when first asked for. */
 struct estimate cell_estimate(const struct finder *f, const struct cell *c);
@@ -107,17 +115,32 @@ enum rc cell_whole_estimate(
 /* Find the best strategy of every cell that matters and rank it. RC_CANCELLED when told to stop. */
 enum rc race_all(struct finder *f, struct err *e);
 
-/* --- search_bound.c: seconds that no strategy can go below --- */
+/* --- search_work.c: computing and memory that no way of sharding changes --- */
 
-/* Work classes of a model and a sequence, shared by the spaces of all shapes. */
+/* Classes of strategies that are alike in both, of a model and a sequence, shared by the spaces of
+ * all shapes. */
 struct works *works_new(const struct model *m, int64_t seq);
 void works_free(struct works *w);
-/* Classes of the strategies of a space. */
+const struct model *works_model(const struct works *w);
+/* The class of a strategy. */
+enum rc works_find(uint32_t *out, struct works *w, const struct strategy *s, struct err *e);
+/* Bytes on the device beside parameters, gradients and optimizer states, at least: in the head, in
+ * the last block's backward, and at any time. */
+struct live_beside {
+    double any, head, block;
+};
+struct live_beside works_live(const struct works *w, uint32_t i);
+/* Fill the track's compute_s, as far as it is not. */
+void works_price(const struct works *w, struct track *t);
+
+/* --- search_bound.c: what no strategy can go below --- */
+
 struct bounds;
 enum rc bounds_new(struct bounds **out, struct works *works, const struct space *space, bool is_gpu,
     struct err *e);
 void bounds_free(struct bounds *b);
-/* At most the seconds of a step of each strategy on the track; seconds: room for all. */
+/* At most the seconds of a step of each strategy on the track, INFINITY where it cannot be: its
+ * live bytes alone are too many, or the machine has not its precision. seconds: room for all. */
 void bounds_step_s(const struct bounds *b, struct track *t, double *seconds);
 /* Seconds of its saves. */
 struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i);
