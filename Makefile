@@ -16,7 +16,8 @@ SAN ?=
 
 # --- packages: installed when a header or program they bring is missing ---------------------------
 
-PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev libcminpack-dev
+PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev libcminpack-dev \
+            libpcre2-dev libutf8proc-dev
 TEST_PACKAGES := libcmocka-dev libvterm-dev openssh-server openssh-client tmux clang clang-format jq procps
 
 DEPS_STAMP := build/.packages
@@ -55,7 +56,7 @@ objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out kernels/%_cpu.c cli/main.c e
 lib = $(BUILD)/lib/$(subst /,_,$(1)).a
 libs = $(foreach f,$(1),$(call lib,$(f)))
 
-STATIC := -Wl,-Bstatic -ljansson -lcrypto -Wl,-Bdynamic -lm
+STATIC := -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc -lcrypto -Wl,-Bdynamic -lm
 BERTH_LIBS := $(STATIC) -lssh2 -lncursesw -ltinfo -lcminpack
 ENGINE_LIBS := $(STATIC)
 
@@ -129,7 +130,8 @@ $(BUILD)/obj/%/facts.o: $$(filter-out %/measured.csv,$$(wildcard $$*/facts/*)) |
 	  echo '.section .note.GNU-stack,"",%progbits'; } > $(@:.o=.S)
 	@$(CC) -c -o $@ $(@:.o=.S)
 
-$(DEPS_STAMP): ; @tests/lib/packages $@ $(PACKAGES)
+# again when the list above may have changed
+$(DEPS_STAMP): Makefile ; @tests/lib/packages $@ $(PACKAGES)
 # one after the other: the package manager lets only one work at a time
 $(TEST_DEPS_STAMP): | $(DEPS_STAMP) ; @tests/lib/packages $@ $(TEST_PACKAGES)
 

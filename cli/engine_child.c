@@ -10,19 +10,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/str.h"
 #include "launcher/stage.h"
 
 extern char **environ;
 
-enum { MAX_WORDS = 32, CHUNK = 16 << 10, MAX_OUTPUT_BYTES = 256 << 20, MAX_ERROR_BYTES = 64 << 10 };
+enum { CHUNK = 16 << 10, MAX_OUTPUT_BYTES = 256 << 20, MAX_ERROR_BYTES = 64 << 10 };
 
 /* What is read from one pipe; fd -1 behind its end. */
 struct drain {
     int fd;
     struct str *to;
     size_t max_bytes;
+    engine_child_line *on_line; /* takes whole lines out of `to`; NULL: they stay there */
+    void *arg;
 };
+
+static void hand_on_lines(struct drain *d)
+{
+    const char *end;
+    while (d->on_line && d->to->len && (end = strchr(str_text(d->to), '\n'))) {
+        size_t n = (size_t)(end - str_text(d->to));
+        char *line = base_strndup(str_text(d->to), n);
+        d->on_line(d->arg, line);
+        free(line);
+        str_drop(d->to, n + 1);
+    }
+}
 
 static void drain_some(struct drain *d)
 {
@@ -37,6 +52,7 @@ static void drain_some(struct drain *d)
     }
     if (d->to->len + (size_t)n <= d->max_bytes)
         str_addn(d->to, chunk, (size_t)n);
+    hand_on_lines(d);
 }
 
 static void drain_all(struct drain *d, nfds_t n)
@@ -61,8 +77,12 @@ static void drain_all(struct drain *d, nfds_t n)
 static enum rc start(pid_t *pid, const char *engine, const char *const *words, const int out[2],
     const int err[2], struct err *e)
 {
-    char *argv[MAX_WORDS + 2] = {(char *)(uintptr_t)engine};
-    for (size_t i = 0; words[i] && i < MAX_WORDS; i++)
+    size_t n = 0;
+    while (words[n])
+        n++;
+    char **argv = base_calloc(n + 2, sizeof(*argv));
+    argv[0] = (char *)(uintptr_t)engine;
+    for (size_t i = 0; i < n; i++)
         argv[i + 1] = (char *)(uintptr_t)words[i];
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
@@ -71,6 +91,7 @@ static enum rc start(pid_t *pid, const char *engine, const char *const *words, c
     posix_spawn_file_actions_adddup2(&files, err[1], STDERR_FILENO);
     int failed = posix_spawn(pid, engine, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
+    free(argv);
     errno = failed;
     return failed ? err_sys(e, RC_IO, "cannot start '%s'", engine) : RC_OK;
 }
@@ -102,7 +123,7 @@ static void close_pair(int fd[2])
             close(fd[i]);
 }
 
-enum rc engine_child_run(struct str *out, const char *const *words, struct err *e)
+static enum rc run(struct drain *out, const char *const *words, struct err *e)
 {
     struct str said = STR_INIT;
     char *engine = NULL;
@@ -116,8 +137,8 @@ enum rc engine_child_run(struct str *out, const char *const *words, struct err *
     if (!rc) {
         close(from_out[1]);
         close(from_err[1]);
-        struct drain d[] = {
-            {from_out[0], out, MAX_OUTPUT_BYTES}, {from_err[0], &said, MAX_ERROR_BYTES}};
+        out->fd = from_out[0];
+        struct drain d[] = {*out, {.fd = from_err[0], .to = &said, .max_bytes = MAX_ERROR_BYTES}};
         from_out[0] = from_out[1] = from_err[0] = from_err[1] = -1; /* drain closes them */
         drain_all(d, 2);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -128,5 +149,21 @@ enum rc engine_child_run(struct str *out, const char *const *words, struct err *
     close_pair(from_err);
     free(engine);
     str_release(&said);
+    return rc;
+}
+
+enum rc engine_child_run(struct str *out, const char *const *words, struct err *e)
+{
+    struct drain d = {.to = out, .max_bytes = MAX_OUTPUT_BYTES};
+    return run(&d, words, e);
+}
+
+enum rc engine_child_follow(
+    engine_child_line *on_line, void *arg, const char *const *words, struct err *e)
+{
+    struct str rest = STR_INIT;
+    struct drain d = {.to = &rest, .max_bytes = MAX_OUTPUT_BYTES, .on_line = on_line, .arg = arg};
+    enum rc rc = run(&d, words, e);
+    str_release(&rest);
     return rc;
 }

@@ -75,13 +75,19 @@ static const struct option START[] = {
     {.name = "data",
         .kind = OPTION_TEXT,
         .argument = "local:PATH|host:PATH",
+        .is_repeatable = true,
+        .takes_pairs = true,
         .help = "what to train on: a file to send along, or one that is on every node",
-        .example = "--data local:tokens.u16"},
+        .detail = "Words behind it belong to it: kind=KIND, tokenizer=FILE for text, mask=FILE for "
+                  "which tokens to learn, weight=NUMBER for its share where --data is given more "
+                  "than once. `berth help formats` has it all.",
+        .example = "--data local:web.txt tokenizer=tokenizer.json weight=0.7 "
+                   "--data host:/data/code.tok weight=0.3"},
     {.name = "data-kind",
         .kind = OPTION_CHOICE,
         .argument = "KIND",
         .choices = DATA_KIND_CHOICES,
-        .help = "how that file holds tokens; default what the job says, else auto",
+        .help = "how those files hold tokens; default what the job says, else auto",
         .detail = "`berth help formats` says what the kinds are.",
         .example = "--data-kind uint16"},
     {.name = "store",
@@ -255,9 +261,11 @@ enum rc start_from_args(
     s->env = base_calloc(env_count + 1, sizeof(*s->env));
     for (size_t i = 0; i < env_count; i++)
         s->env[i] = args_nth(args, "env", i);
+    for (size_t i = 0; i < args_times(args, "data"); i++)
+        str_addf(&s->data, "%s%s", i ? "\n" : "", args_nth(args, "data", i));
     s->options = (struct launch_options){
         .engine_path = args_text(args, "engine-file"),
-        .data = args_text(args, "data"),
+        .data = s->data.len ? str_text(&s->data) : NULL,
         .data_kind = args_text(args, "data-kind"),
         .remote_dir = args_text(args, "remote-dir"),
         .store = args_text(args, "store"),
@@ -285,6 +293,7 @@ void start_release(struct start_args *s)
 {
     free(s->env);
     s->env = NULL;
+    str_release(&s->data);
 }
 
 enum rc start_hosts(struct hosts *out, bool *has_hosts, const struct args *args, struct err *e)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/str.h"
 #include "cli/options.h"
 #include "launcher/launch.h"
 #include "launcher/session.h"
@@ -34,6 +35,7 @@ struct start_args {
     struct connect_ask ask;
     struct out *out;
     const char **env;
+    struct str data; /* sources, a line each */
 };
 enum rc start_from_args(
     struct start_args *s, const struct args *args, struct out *out, struct err *e);

@@ -121,14 +121,25 @@ static void write_filters(struct str *s)
 
 static void write_data_kinds(struct str *s)
 {
-    str_add(s, "\nData (--data of launch, data of a job): one file of tokens, cut into sequences\n"
-               "in an order that depends on the seed alone. --data-kind says how to read it:\n\n");
+    str_add(s, "\nData (--data of launch, data of a job): files of tokens, cut into sequences in\n"
+               "an order that depends on the seed alone. Words behind a file belong to it:\n\n"
+               "  local:web.txt tokenizer=tokenizer.json weight=0.7\n"
+               "  host:/data/chat.tok weight=0.3\n\n"
+               "    kind=KIND       how it holds tokens, in place of --data-kind; see below\n"
+               "    tokenizer=FILE  a tokenizer.json by which it is text (byte-level BPE)\n"
+               "    mask=FILE       which tokens are learnt: for each one byte, 0 or 1, or one\n"
+               "                    int32 label, -100 or the token itself\n"
+               "    weight=NUMBER   its share of the sequences beside those of other files\n\n"
+               "Tokenizer and mask lie where the file does. Kinds:\n\n");
     for (int k = 0; k < DATA_KINDS; k++)
         str_addf(s, "    %-8s %s\n", data_kind_name((enum data_kind)k),
             data_kind_help((enum data_kind)k));
-    str_add(s, "\n  auto refuses a .bin file that does not start as llm.c's do: nothing tells\n"
-               "  the width of its numbers. Every token must be below the model's vocabulary;\n"
-               "  bytes need a vocabulary of at least 256.\n");
+    str_add(s, "\n  auto tells text by its tokenizer, berth and llmc by how the file starts,\n"
+               "  megatron by the .idx beside it, uint16 and uint32 by the names .u16 and .u32.\n"
+               "  It refuses any other .bin file: nothing tells the width of its numbers. Every\n"
+               "  token must be below the model's vocabulary; bytes need one of at least 256.\n"
+               "  Text becomes tokens on the nodes before the first step; `berth data tokenize`\n"
+               "  does it once and for all.\n");
 }
 
 static void write_formats(struct str *s)

@@ -1,116 +1,127 @@
 #include "engine/data.h"
 
-#include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "engine/blend.h"
+#include "engine/data_text.h"
 #include "engine/random.h"
-#include "planner/data_kind.h"
+#include "engine/token_file.h"
 
-/* llm.c's token files: 256 int32 of header (magic, version, tokens), then uint16 or uint32. */
-enum { LLMC_HEADER_BYTES = 1024 };
+/* Permutations of epochs: one stream of keys for each source. */
+static const uint64_t ORDER_STREAM = 0xDA7A000000ULL, SOURCE_STREAMS = 1ULL << 44;
 
-struct data {
-    struct data_options o;
-    char *path;
-    unsigned char *map;
-    size_t map_bytes, header_bytes;
-    int token_bytes;
-    int64_t tokens, samples;
+struct source {
+    struct token_file *file;
+    struct mapped_file mask;
+    int mask_bytes; /* of an entry: 0 (no mask beside the file), 1 or 4 */
+    int64_t samples;
 };
 
-static uint32_t read_u32(const unsigned char *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
+struct data {
+    int64_t seq, vocab, samples;
+    uint64_t seed;
+    struct source *v;
+    size_t n;
+    struct blend blend; /* of several */
+};
 
-static enum rc llmc_form(struct data *d, struct err *e)
-{
-    if (d->map_bytes < LLMC_HEADER_BYTES)
-        return err_set(
-            e, RC_INVALID, "token file '%s' is shorter than its 1,024-byte header", d->path);
-    uint32_t magic = read_u32(d->map), version = read_u32(d->map + 4), count = read_u32(d->map + 8);
-    if (magic != DATA_LLMC_MAGIC && magic != DATA_LLMC_MAGIC_U32)
-        return err_set(e, RC_INVALID, "token file '%s' does not start as llm.c files do", d->path);
-    if (version != 1 && version != 7)
-        return err_set(
-            e, RC_INVALID, "token file '%s' has version %u; 1 and 7 are known", d->path, version);
-    d->header_bytes = LLMC_HEADER_BYTES;
-    d->token_bytes = magic == DATA_LLMC_MAGIC_U32 || version == 7 ? 4 : 2;
-    d->tokens = count;
-    uint64_t need = LLMC_HEADER_BYTES + (uint64_t)count * (uint64_t)d->token_bytes;
-    if (need > d->map_bytes)
-        return err_set(e, RC_INVALID,
-            "token file '%s' is cut short: its header says %u tokens, %llu bytes are missing",
-            d->path, count, (unsigned long long)(need - d->map_bytes));
-    return RC_OK;
-}
+/* --- opening --- */
 
-static enum rc find_form(struct data *d, struct err *e)
+static enum rc open_tokens(
+    struct source *s, const struct data_source *d, const struct data_options *o, struct err *e)
 {
-    static const int BYTES[DATA_KINDS] = {[DATA_BYTES] = 1, [DATA_UINT16] = 2, [DATA_UINT32] = 4};
-    enum data_kind kind = DATA_AUTO;
-    enum rc rc = d->o.kind ? data_kind_parse(d->o.kind, &kind, e) : RC_OK;
-    if (!rc)
-        rc = data_kind_settle(&kind, kind, d->path, d->map, d->map_bytes, e);
-    if (rc || kind == DATA_LLMC)
-        return rc ? rc : llmc_form(d, e);
-    d->token_bytes = BYTES[kind];
-    if (d->map_bytes % (size_t)d->token_bytes)
-        return err_set(e, RC_INVALID, "token file '%s' has %zu bytes, not a multiple of %d",
-            d->path, d->map_bytes, d->token_bytes);
-    d->tokens = (int64_t)(d->map_bytes / (size_t)d->token_bytes);
-    return RC_OK;
-}
-
-static enum rc map_file(struct data *d, struct err *e)
-{
-    int fd = open(d->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_sys(e, RC_NOT_FOUND, "cannot open data file '%s'", d->path);
-    struct stat st;
+    char *path = NULL;
     enum rc rc = RC_OK;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        rc = err_set(e, RC_INVALID, "data file '%s' is not a regular file", d->path);
-    else if (st.st_size == 0)
-        rc = err_set(e, RC_INVALID, "data file '%s' is empty", d->path);
-    if (!rc) {
-        d->map_bytes = (size_t)st.st_size;
-        void *p = mmap(NULL, d->map_bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (p == MAP_FAILED)
-            rc = err_sys(e, RC_IO, "cannot map data file '%s'", d->path);
-        else
-            d->map = p;
-    }
-    close(fd);
+    enum data_kind kind = d->tokenizer && d->kind == DATA_AUTO ? DATA_TEXT : d->kind;
+    struct data_start named = {.path = d->path, .has_tokenizer = d->tokenizer, .has_index = true};
+    if (kind != DATA_AUTO)
+        rc = data_kind_settle(&kind, kind, &named, e);
+    if (!rc && kind == DATA_TEXT)
+        rc = data_text_tokens(&path, d, o->text_dir, o->threads, e);
+    if (!rc)
+        rc = token_file_open(&s->file, path ? path : d->path, path ? DATA_BERTH : kind, e);
+    free(path);
     return rc;
+}
+
+static enum rc open_mask(struct source *s, const struct data_source *d, struct err *e)
+{
+    int64_t tokens = token_file_info(s->file)->tokens;
+    if (!d->mask)
+        return RC_OK;
+    enum rc rc = mapped_file_open(&s->mask, d->mask, "loss mask", e);
+    if (rc)
+        return rc;
+    s->mask_bytes = (int64_t)s->mask.n == tokens ? 1 : (int64_t)s->mask.n == 4 * tokens ? 4 : 0;
+    if (s->mask_bytes)
+        return RC_OK;
+    return err_set(e, RC_INVALID,
+        "loss mask '%s' has %zu bytes; '%s' with its %lld tokens needs %lld (0 or 1 a token) or "
+        "%lld (int32 labels)",
+        d->mask, s->mask.n, d->path, (long long)tokens, (long long)tokens, (long long)tokens * 4);
+}
+
+static enum rc check_vocab(
+    const struct source *s, const struct data_source *d, int64_t vocab, struct err *e)
+{
+    const struct token_file_info *info = token_file_info(s->file);
+    if (info->kind == DATA_BYTES && vocab < 256)
+        return err_set(e, RC_INVALID,
+            "text is read as bytes and needs a vocabulary of 256; the model has %lld",
+            (long long)vocab);
+    if (info->vocab > vocab)
+        return err_set(e, RC_INVALID,
+            "'%s' was made with a vocabulary of %lld; the model has %lld, fewer", d->path,
+            (long long)info->vocab, (long long)vocab);
+    return RC_OK;
+}
+
+static enum rc open_source(
+    struct source *s, const struct data_source *d, const struct data_options *o, struct err *e)
+{
+    enum rc rc = open_tokens(s, d, o, e);
+    if (rc)
+        return rc;
+    int64_t tokens = token_file_info(s->file)->tokens;
+    s->samples = (tokens - 1) / o->seq;
+    if (s->samples < 1)
+        return err_set(e, RC_INVALID,
+            "data file '%s' has %lld tokens, fewer than one sequence of %lld and its target",
+            d->path, (long long)tokens, (long long)o->seq);
+    rc = check_vocab(s, d, o->vocab, e);
+    return rc ? rc : open_mask(s, d, e);
+}
+
+static enum rc open_blend(struct data *d, const struct data_options *o, struct err *e)
+{
+    double weights[DATA_MAX_SOURCES];
+    if (o->n == 1)
+        return RC_OK;
+    for (size_t i = 0; i < o->n; i++)
+        weights[i] = o->sources[i].weight;
+    return blend_make(&d->blend, weights, o->n, e);
 }
 
 enum rc data_open(struct data **out, const struct data_options *o, struct err *e)
 {
     *out = NULL;
     struct data *d = base_calloc(1, sizeof(*d));
-    d->o = *o;
-    d->path = base_strdup(o->path);
-    enum rc rc = map_file(d, e);
-    if (!rc)
-        rc = find_form(d, e);
-    if (!rc) {
-        d->samples = (d->tokens - 1) / o->seq;
-        if (d->samples < 1)
-            rc = err_set(e, RC_INVALID,
-                "data file '%s' has %lld tokens, fewer than one sequence of %lld and its target",
-                d->path, (long long)d->tokens, (long long)o->seq);
+    d->seq = o->seq;
+    d->vocab = o->vocab;
+    d->seed = o->seed;
+    d->v = base_calloc(o->n + 1, sizeof(*d->v));
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < o->n && !rc; i++) {
+        d->n++;
+        rc = open_source(&d->v[i], &o->sources[i], o, e);
+        d->samples += d->v[i].samples;
     }
-    if (!rc && d->token_bytes == 1 && o->vocab < 256)
-        rc = err_set(e, RC_INVALID,
-            "text is read as bytes and needs a vocabulary of 256; the model has %lld",
-            (long long)o->vocab);
+    if (!rc)
+        rc = open_blend(d, o, e);
     if (rc)
         data_close(d);
     else
@@ -122,9 +133,12 @@ void data_close(struct data *d)
 {
     if (!d)
         return;
-    if (d->map)
-        munmap(d->map, d->map_bytes);
-    free(d->path);
+    for (size_t i = 0; i < d->n; i++) {
+        token_file_close(d->v[i].file);
+        mapped_file_close(&d->v[i].mask);
+    }
+    blend_release(&d->blend);
+    free(d->v);
     free(d);
 }
 
@@ -133,33 +147,99 @@ int64_t data_samples(const struct data *d)
     return d->samples;
 }
 
-static uint32_t token_at(const struct data *d, int64_t i)
+/* --- samples --- */
+
+/* The source of a position, and the first token of its sample there. */
+static const struct source *find(const struct data *d, int64_t position, int64_t *first)
 {
-    const unsigned char *p = d->map + d->header_bytes + (size_t)i * (size_t)d->token_bytes;
-    return d->token_bytes == 1   ? p[0]
-           : d->token_bytes == 2 ? (uint32_t)p[0] | (uint32_t)p[1] << 8
-                                 : read_u32(p);
+    size_t i = 0;
+    if (d->n > 1)
+        blend_pick(&d->blend, position, &i, &position);
+    const struct source *s = &d->v[i];
+    uint64_t samples = (uint64_t)s->samples, epoch = (uint64_t)position / samples;
+    uint64_t key = random_key(d->seed, ORDER_STREAM + i * SOURCE_STREAMS + epoch);
+    *first = (int64_t)random_permute(key, (uint64_t)position % samples, samples) * d->seq;
+    return s;
+}
+
+static int32_t label_at(const struct source *s, int64_t i)
+{
+    int32_t label;
+    memcpy(&label, s->mask.p + 4 * i, sizeof(label));
+    return label;
+}
+
+static bool counts(const struct source *s, int64_t i)
+{
+    if (s->mask_bytes == 4)
+        return label_at(s, i) != DATA_IGNORED_LABEL;
+    return s->mask_bytes == 1 ? s->mask.p[i] != 0 : token_file_counts(s->file, i);
+}
+
+/* What stands in the mask for token i must be one of the two things that it may be. */
+static enum rc check_entry(const struct source *s, int64_t i, struct err *e)
+{
+    if (s->mask_bytes == 1 && s->mask.p[i] > 1)
+        return err_set(e, RC_INVALID, "loss mask '%s': byte %lld is %u, not 0 or 1", s->mask.path,
+            (long long)i, s->mask.p[i]);
+    if (s->mask_bytes == 4 && label_at(s, i) != DATA_IGNORED_LABEL &&
+        label_at(s, i) != token_file_at(s->file, i))
+        return err_set(e, RC_INVALID,
+            "loss mask '%s': label %lld (byte %lld) is %d, neither -100 nor the token there, %lld",
+            s->mask.path, (long long)i, (long long)i * 4, label_at(s, i),
+            (long long)token_file_at(s->file, i));
+    return RC_OK;
 }
 
 enum rc data_sample(
     const struct data *d, int64_t position, int32_t *tokens, int32_t *targets, struct err *e)
 {
-    uint64_t epoch = (uint64_t)position / (uint64_t)d->samples;
-    uint64_t k = random_permute(random_key(d->o.seed, 0xDA7A000000ULL + epoch),
-        (uint64_t)position % (uint64_t)d->samples, (uint64_t)d->samples);
-    int64_t first = (int64_t)k * d->o.seq;
-    for (int64_t i = 0; i <= d->o.seq; i++) {
-        uint32_t id = token_at(d, first + i);
-        if ((int64_t)id >= d->o.vocab)
-            return err_set(e, RC_INVALID,
-                "data file '%s': token %lld (byte %lld) is %u, outside the vocabulary of %lld",
-                d->path, (long long)(first + i),
-                (long long)d->header_bytes + (long long)(first + i) * d->token_bytes, id,
-                (long long)d->o.vocab);
-        if (i < d->o.seq)
-            tokens[i] = (int32_t)id;
-        if (i > 0)
-            targets[i - 1] = (int32_t)id;
+    int64_t first;
+    const struct source *s = find(d, position, &first);
+    enum rc rc = token_file_read(s->file, first, d->seq, d->vocab, tokens, e);
+    if (!rc)
+        rc = token_file_read(s->file, first + d->seq, 1, d->vocab, &targets[d->seq - 1], e);
+    if (rc)
+        return rc;
+    memcpy(targets, tokens + 1, (size_t)(d->seq - 1) * sizeof(*targets));
+    for (int64_t i = 1; i <= d->seq && !rc; i++) {
+        rc = check_entry(s, first + i, e);
+        if (!counts(s, first + i))
+            targets[i - 1] = -1;
     }
-    return RC_OK;
+    return rc;
+}
+
+int64_t data_targets(const struct data *d, int64_t position)
+{
+    int64_t first, n = 0;
+    const struct source *s = find(d, position, &first);
+    if (!s->mask_bytes && !token_file_info(s->file)->has_mask)
+        return d->seq;
+    for (int64_t i = 1; i <= d->seq; i++)
+        n += counts(s, first + i);
+    return n;
+}
+
+/* --- agreement --- */
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+    return random_bits(h, x);
+}
+
+uint64_t data_fingerprint(const struct data *d)
+{
+    enum { LOOKS = 64 };
+    uint64_t h = mix(d->seed, (uint64_t)d->seq);
+    for (size_t i = 0; i < d->n; i++) {
+        const struct source *s = &d->v[i];
+        int64_t tokens = token_file_info(s->file)->tokens;
+        h = mix(mix(h, (uint64_t)tokens), (uint64_t)s->mask_bytes);
+        for (int64_t k = 0; k < LOOKS; k++) {
+            int64_t at = (int64_t)(random_bits(h, (uint64_t)k) % (uint64_t)tokens);
+            h = mix(h, (uint64_t)token_file_at(s->file, at) * 2 + counts(s, at));
+        }
+    }
+    return h;
 }

@@ -4,6 +4,7 @@
 
 #include "engine/agent_main.h"
 #include "engine/bench.h"
+#include "engine/data_main.h"
 #include "engine/rank.h"
 
 static int version_main(int argc, char **argv)
@@ -21,6 +22,7 @@ static const struct {
     {"agent", agent_main},
     {"agentctl", agentctl_main},
     {"bench", bench_main},
+    {"data", data_main},
     {"rank", rank_main},
     {"reach", reach_main},
     {"version", version_main},

@@ -241,15 +241,33 @@ static enum rc validate(struct rank_run *r, struct err *e)
 /* --- steps --- */
 
 /* Rank r of N takes, in micro step a, positions c + (a N + r) b .. + b of the data order. */
+static int64_t first_position(const struct rank_run *r, int64_t micro)
+{
+    const struct strategy *s = &r->setup.schedule->strategy;
+    return r->samples + (micro * s->ranks + r->setup.rank) * s->micro_batch;
+}
+
 static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
 {
     const struct rank_run *r = arg;
     const struct strategy *s = &r->setup.schedule->strategy;
-    int64_t first = r->samples + (micro * s->ranks + r->setup.rank) * s->micro_batch;
+    int64_t first = first_position(r, micro);
     enum rc rc = RC_OK;
     for (int64_t i = 0; i < s->micro_batch && !rc; i++)
         rc = data_sample(r->setup.data, first + i, tokens + i * s->seq, targets + i * s->seq, e);
     return rc;
+}
+
+/* Targets of this rank in the step to come; losses and gradients are means over those of all ranks,
+ * so masks may leave any number anywhere. */
+static int64_t count_targets(const struct rank_run *r)
+{
+    const struct strategy *s = &r->setup.schedule->strategy;
+    int64_t n = 0;
+    for (int64_t micro = 0; micro < s->grad_accum; micro++)
+        for (int64_t i = 0; i < s->micro_batch; i++)
+            n += data_targets(r->setup.data, first_position(r, micro) + i);
+    return n;
 }
 
 static void want_save(struct rank_run *r)
@@ -339,7 +357,7 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
         .max_grad_norm = t->spike == SPIKE_SKIP ? limits.grad_norm : 0,
         .wants_stop = r->wants_stop,
         .wants_save = is_first(r) && r->wants_save && !checkpoint_is_saving(r->checkpoint),
-        .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
+        .local_targets = (double)count_targets(r)};
     struct step_result out;
     enum rc rc = executor_step(r->setup.x, &p, fill, r, &out, e);
     if (rc)

@@ -214,14 +214,48 @@ enum rc rank_setup_open(struct rank_setup *s, const char *dir, int rank, const c
     return rc ? rc : open_executor(s, e);
 }
 
-enum rc rank_setup_data(struct rank_setup *s, uint64_t seed, struct err *e)
+/* --- data --- */
+
+static const double TOKENIZE_DEADLINE_S = 24 * 3600;
+
+/* A path that names another file on each host would train on nonsense without a word. */
+static enum rc agree_on_data(const struct rank_setup *s, const struct data *d, struct err *e)
 {
-    struct data_options o = {.path = s->spec.data.path,
-        .kind = s->spec.data.kind,
+    uint64_t mine = data_fingerprint(d), all[COMM_MAX_RANKS];
+    enum rc rc =
+        comm_all_gather(s->comm, CHANNEL_COMPUTE, GROUP_WORLD, &mine, all, sizeof(mine), e);
+    for (int r = 0; r < comm_ranks(s->comm) && !rc; r++)
+        if (all[r] != all[0])
+            rc = err_set(e, RC_INVALID,
+                "the data on host '%s' are not those on host '%s'; every host needs the same files",
+                s->host_names[r], s->host_names[0]);
+    return rc;
+}
+
+enum rc rank_setup_open_data(const struct rank_setup *s, const struct data_sources *sources,
+    uint64_t seed, struct data **out, struct err *e)
+{
+    char *text_dir = run_tokens_dir(s->dir);
+    struct data_options o = {.sources = sources->v,
+        .n = sources->n,
         .seq = s->schedule->strategy.seq,
         .vocab = s->schedule->model.vocab,
-        .seed = seed};
-    return data_open(&s->data, &o, e);
+        .seed = seed,
+        .text_dir = text_dir,
+        .threads = rank_setup_threads(1, 0)};
+    enum rc rc = data_open(out, &o, e);
+    free(text_dir);
+    /* a large text takes longer to become tokens than anything else that ranks wait for */
+    comm_set_deadline(s->comm, CHANNEL_COMPUTE, TOKENIZE_DEADLINE_S);
+    if (!rc)
+        rc = agree_on_data(s, *out, e);
+    comm_set_deadline(s->comm, CHANNEL_COMPUTE, s->spec.deadlines.collective_s);
+    return rc;
+}
+
+enum rc rank_setup_data(struct rank_setup *s, uint64_t seed, struct err *e)
+{
+    return rank_setup_open_data(s, &s->spec.data, seed, &s->data, e);
 }
 
 void rank_setup_close(struct rank_setup *s)

@@ -10,6 +10,7 @@
 #include "run/spec.h"
 
 struct control;
+struct data;
 struct offer;
 
 struct rank_setup {
@@ -34,6 +35,10 @@ struct rank_setup {
  */
 enum rc rank_setup_open(struct rank_setup *s, const char *dir, int rank, const char *trace,
     struct control *control, struct err *e);
+/* Open data that all ranks read: *out must be closed with data_close, also on failure. Collective;
+ * RC_INVALID when the hosts do not see the same. */
+enum rc rank_setup_open_data(const struct rank_setup *s, const struct data_sources *sources,
+    uint64_t seed, struct data **out, struct err *e);
 enum rc rank_setup_data(struct rank_setup *s, uint64_t seed, struct err *e);
 void rank_setup_close(struct rank_setup *s);
 

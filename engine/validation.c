@@ -16,18 +16,14 @@ enum rc validation_open(struct validation *v, const struct rank_setup *s, struct
     const struct run_evaluation *spec = &s->spec.evaluation;
     const struct strategy *st = &s->schedule->strategy;
     *v = (struct validation){.setup = s};
-    if (!spec->data.path)
+    if (spec->data.n == 0)
         return RC_OK;
     if (!st->evaluates)
         return err_set(e, RC_INVALID,
             "the run is to validate on '%s', but its plan has no validation; plan again with "
             "eval_data",
-            spec->data.path);
-    struct data_options o = {.path = spec->data.path,
-        .kind = spec->data.kind,
-        .seq = st->seq,
-        .vocab = s->schedule->model.vocab};
-    enum rc rc = data_open(&v->data, &o, e);
+            spec->data.v[0].path);
+    enum rc rc = rank_setup_open_data(s, &spec->data, 0, &v->data, e);
     if (rc)
         return err_in(e, "validation");
     int64_t wanted = round_up_ratio(spec->tokens, st->seq), there = data_samples(v->data);

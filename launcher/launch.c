@@ -34,7 +34,9 @@ static struct launch *launch_new(const struct launch_options *o)
     l->o = o;
     l->hold_fd = -1;
     l->data.what = "data";
+    l->data.sources = &l->spec.data;
     l->eval_data.what = "eval_data";
+    l->eval_data.sources = &l->spec.evaluation.data;
     job_init(&l->plan.job);
     run_info_init(&l->info);
     run_spec_init(&l->spec);
@@ -181,20 +183,23 @@ static enum rc set_env(struct launch *l, struct err *e)
     return RC_OK;
 }
 
-/* The launch, else the run that is resumed, else the job says how the data are read. */
-static void set_data_kind(struct launch *l)
+static const char *data_kind_of(const struct launch *l)
 {
-    const char *kind = l->o->data_kind;
-    if (!kind && l->spec.data.kind)
-        return;
-    free(l->spec.data.kind);
-    l->spec.data.kind = base_strdup(kind ? kind : data_kind_name(l->plan.job.data_kind));
+    return l->o->data_kind ? l->o->data_kind : data_kind_name(l->plan.job.data_kind);
 }
 
 static enum rc set_data(struct launch *l, const char *data, struct err *e)
 {
-    enum rc rc = launch_input_set(&l->data, &l->spec.data.path, data, e);
-    return rc ? rc : launch_input_check(&l->data, l->spec.data.kind, e);
+    return launch_input_set(&l->data, data, data_kind_of(l), e);
+}
+
+/* A resumed run reads what it read before, by another kind when one is said. */
+static enum rc keep_data(struct launch *l, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < l->spec.data.n && l->o->data_kind && !rc; i++)
+        rc = data_kind_parse(l->o->data_kind, &l->spec.data.v[i].kind, e);
+    return rc;
 }
 
 /* Held-out text is of the plan, with its kind; a resumed run keeps it. */
@@ -202,14 +207,11 @@ static enum rc set_eval_data(struct launch *l, struct err *e)
 {
     const struct job *j = &l->plan.job;
     struct run_evaluation *v = &l->spec.evaluation;
-    if (!j->eval_data[0] || (l->is_resume && v->data.path))
+    if (!j->eval_data[0] || (l->is_resume && v->data.n > 0))
         return RC_OK;
-    free(v->data.kind);
-    v->data.kind = base_strdup(data_kind_name(j->data_kind));
     v->every_steps = job_eval_every_steps(j);
     v->tokens = job_eval_tokens(j);
-    enum rc rc = launch_input_set(&l->eval_data, &v->data.path, j->eval_data, e);
-    return rc ? rc : launch_input_check(&l->eval_data, v->data.kind, e);
+    return launch_input_set(&l->eval_data, j->eval_data, data_kind_name(j->data_kind), e);
 }
 
 static enum rc set_checkpoints(struct launch *l, const char *store, struct err *e)
@@ -374,10 +376,11 @@ static enum rc settle(struct launch *l, struct err *e)
         data = l->plan.job.data[0] ? l->plan.job.data : NULL;
     if (!store && !l->is_resume)
         store = l->plan.job.store[0] ? l->plan.job.store : NULL;
-    set_data_kind(l);
     if (data)
         rc = set_data(l, data, e);
-    else if (!l->spec.data.path)
+    else if (l->spec.data.n > 0)
+        rc = keep_data(l, e);
+    else
         rc = err_set(e, RC_USAGE, "neither the plan nor --data says what to train on");
     if (!rc)
         rc = set_eval_data(l, e);
@@ -598,18 +601,6 @@ void launch_describe_cost(const struct launch *l, struct str *out)
         str_addf(out, "; stops after %s", units_seconds(text, l->spec.limits.max_s));
 }
 
-static void describe_input(const struct launch_input *in, const char *word, const char *workdir,
-    const char *node_path, struct str *out)
-{
-    if (!in->local) {
-        str_addf(out, "  %-8s %s (must be there)\n", word, node_path);
-        return;
-    }
-    char *dir = run_data_dir(workdir, in->file.sha256);
-    str_addf(out, "  %-8s %s/ (from %s)\n", word, dir, in->local);
-    free(dir);
-}
-
 static void describe_host(const struct launch *l, size_t i, struct str *out)
 {
     const struct run_node *n = &l->info.nodes[i];
@@ -622,9 +613,8 @@ static void describe_host(const struct launch *l, size_t i, struct str *out)
         out, "host %s (node %lld%s)\n", n->host, (long long)n->node, i == 0 ? ", coordinator" : "");
     str_addf(out, "  ranks    %lld to %lld\n", (long long)first, (long long)(first + n->ranks - 1));
     str_addf(out, "  engine   %s/berth-engine (from %s)\n", engine, l->engine);
-    describe_input(&l->data, "data", workdir, l->spec.data.path, out);
-    if (l->eval_data.local || l->spec.evaluation.data.path)
-        describe_input(&l->eval_data, "validate", workdir, l->spec.evaluation.data.path, out);
+    launch_input_describe(&l->data, "data", workdir, out);
+    launch_input_describe(&l->eval_data, "validate", workdir, out);
     str_addf(out, "  write    %s/%s\n", dir, RUN_FILE_SPEC);
     str_addf(out, "  run      %s/berth-engine agent --dir %s\n", engine, dir);
     for (int64_t r = first; r < first + n->ranks; r++)

@@ -104,8 +104,7 @@ static struct preflight_need need_of(const struct launch *l)
     /* where nobody asked for it, a host without the memory does without */
     if (l->o->checkpoint_mode && l->spec.checkpoint.is_async)
         need.ram_bytes += p->snapshot_bytes;
-    need.disk_bytes += l->data.local ? l->data.file.bytes : 0;
-    need.disk_bytes += l->eval_data.local ? l->eval_data.file.bytes : 0;
+    need.disk_bytes += launch_input_bytes(&l->data) + launch_input_bytes(&l->eval_data);
     if (l->spec.checkpoint.store == RUN_STORE_PARTNER)
         need.disk_bytes += state * (l->spec.checkpoint.keep + 1);
     return need;
@@ -237,18 +236,26 @@ static enum rc stage_file(
     return rc;
 }
 
-static enum rc stage_input(struct launch *l, const struct launch_input *in, struct err *e)
+static enum rc stage_one(
+    struct launch *l, const struct launch_input *in, size_t file, struct err *e)
 {
-    if (!in->local)
-        return RC_OK;
     char **targets = base_calloc(l->hosts.count, sizeof(*targets));
     for (size_t i = 0; i < l->hosts.count; i++)
-        targets[i] = launch_input_node_path(in, l->info.nodes[i].workdir);
-    say(l, true, "staging %s", in->what);
-    enum rc rc = stage_file(l, &in->file, (const char *const *)targets, e);
+        targets[i] = launch_input_node_path(in, file, l->info.nodes[i].workdir);
+    if (file == 0)
+        say(l, true, "staging %s", in->what);
+    enum rc rc = stage_file(l, &in->files[file].stage, (const char *const *)targets, e);
     for (size_t i = 0; i < l->hosts.count; i++)
         free(targets[i]);
     free(targets);
+    return rc;
+}
+
+static enum rc stage_input(struct launch *l, const struct launch_input *in, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < in->n_files && !rc; i++)
+        rc = stage_one(l, in, i, e);
     return rc;
 }
 
@@ -371,21 +378,12 @@ static void fill_spec_hosts(struct launch *l)
     }
 }
 
-static void set_node_path(
-    const struct launch *l, size_t i, const struct launch_input *in, char **node_path)
-{
-    if (!in->local)
-        return;
-    free(*node_path);
-    *node_path = launch_input_node_path(in, l->info.nodes[i].workdir);
-}
-
 /* Spec of node i as one text; paths of inputs differ by work folder. Caller frees. */
 static char *spec_text(struct launch *l, size_t i)
 {
     l->spec.self = i;
-    set_node_path(l, i, &l->data, &l->spec.data.path);
-    set_node_path(l, i, &l->eval_data, &l->spec.evaluation.data.path);
+    launch_input_place(&l->data, l->info.nodes[i].workdir);
+    launch_input_place(&l->eval_data, l->info.nodes[i].workdir);
     struct json *v = run_spec_to_json(&l->spec);
     char *text = json_print(v, true);
     json_free(v);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/str.h"
 
 static const char *const names[] = {
@@ -32,8 +33,7 @@ enum rc data_kind_parse(const char *word, enum data_kind *out, struct err *e)
             *out = (enum data_kind)i;
             return RC_OK;
         }
-    return err_set(
-        e, RC_INVALID, "data kind '%s' is unknown; use auto, bytes, uint16, uint32 or llmc", word);
+    return err_set(e, RC_INVALID, "data kind '%s' is unknown; use one of " DATA_KIND_CHOICES, word);
 }
 
 static bool has_magic(const unsigned char *first, size_t n)
@@ -45,22 +45,58 @@ static bool has_magic(const unsigned char *first, size_t n)
     return x == DATA_LLMC_MAGIC || x == DATA_LLMC_MAGIC_U32;
 }
 
-enum rc data_kind_settle(enum data_kind *out, enum data_kind k, const char *path,
-    const unsigned char *first, size_t n, struct err *e)
+static bool starts_with(const struct data_start *s, const char *magic)
 {
-    *out = k;
-    if (k != DATA_AUTO)
-        return RC_OK;
-    if (has_magic(first, n))
+    return s->n >= DATA_MAGIC_BYTES && memcmp(s->first, magic, DATA_MAGIC_BYTES) == 0;
+}
+
+static enum rc guess(enum data_kind *out, const struct data_start *s, struct err *e)
+{
+    if (s->has_tokenizer)
+        *out = DATA_TEXT;
+    else if (has_magic(s->first, s->n))
         *out = DATA_LLMC;
-    else if (str_ends(path, ".bin"))
+    else if (starts_with(s, DATA_BERTH_MAGIC))
+        *out = DATA_BERTH;
+    else if (starts_with(s, DATA_MEGATRON_MAGIC))
+        return err_set(
+            e, RC_INVALID, "'%s' is an index of Megatron's; name the .bin file beside it", s->path);
+    else if (str_ends(s->path, ".bin") && s->has_index)
+        *out = DATA_MEGATRON;
+    else if (str_ends(s->path, ".bin"))
         return err_set(e, RC_INVALID,
-            "'%s' does not start as llm.c files do, so its tokens may be of any width; say "
-            "--data-kind uint16 (nanoGPT), uint32 or bytes",
-            path);
-    else if (str_ends(path, ".u16"))
+            "'%s' does not start as llm.c files do and has no .idx beside it, so its tokens may be "
+            "of any width; say --data-kind uint16 (nanoGPT), uint32 or bytes",
+            s->path);
+    else if (str_ends(s->path, ".u16"))
         *out = DATA_UINT16;
     else
-        *out = str_ends(path, ".u32") ? DATA_UINT32 : DATA_BYTES;
+        *out = str_ends(s->path, ".u32") ? DATA_UINT32 : DATA_BYTES;
     return RC_OK;
+}
+
+enum rc data_kind_settle(
+    enum data_kind *out, enum data_kind k, const struct data_start *s, struct err *e)
+{
+    *out = k;
+    if (k == DATA_AUTO)
+        return guess(out, s, e);
+    if (k == DATA_TEXT && !s->has_tokenizer)
+        return err_set(e, RC_INVALID,
+            "'%s' is text for a tokenizer; say which with tokenizer=FILE, or read it as bytes",
+            s->path);
+    if (k != DATA_TEXT && s->has_tokenizer)
+        return err_set(e, RC_INVALID, "'%s' is read as %s, which needs no tokenizer", s->path,
+            data_kind_name(k));
+    if (k == DATA_MEGATRON && !s->has_index)
+        return err_set(e, RC_INVALID,
+            "'%s' has no index beside it; Megatron's data are two files, NAME.bin and NAME.idx",
+            s->path);
+    return RC_OK;
+}
+
+char *data_kind_index_path(const char *path)
+{
+    size_t n = strlen(path);
+    return str_ends(path, ".bin") ? base_printf("%.*s.idx", (int)(n - 4), path) : NULL;
 }

@@ -1,12 +1,15 @@
 #include "planner/job.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "planner/adapter.h"
+#include "planner/data_source.h"
 #include "planner/training.h"
 
 enum { JOB_MAX_BYTES = 4 << 20 };
@@ -101,6 +104,47 @@ static enum rc read_spot(struct job *j, const struct json *v, struct err *e)
     return spot_parse(json_as_str(v, ""), &j->spot, e);
 }
 
+/* A source, or an array of them. */
+static enum rc read_data(struct job *j, const struct json *v, struct err *e)
+{
+    struct data_sources sources;
+    struct str all = STR_INIT;
+    enum rc rc = RC_OK;
+    size_t n = json_is_arr(v) ? json_len(v) : 1;
+    for (size_t i = 0; i < n && !rc; i++) {
+        const char *text = json_as_str(json_is_arr(v) ? json_at(v, i) : v, NULL);
+        if (!text || !*text || strchr(text, '\n'))
+            rc = err_set(e, RC_INVALID, "it must be a text of one line, or an array of such");
+        else
+            str_addf(&all, "%s%s", i ? "\n" : "", text);
+    }
+    if (!rc && !str_copy(j->data, sizeof(j->data), str_text(&all)))
+        rc = err_set(e, RC_LIMIT, "it is longer than %d bytes", JOB_DATA - 1);
+    if (!rc)
+        rc = data_sources_parse(&sources, j->data, e);
+    if (!rc)
+        data_sources_release(&sources);
+    str_release(&all);
+    return rc;
+}
+
+static void add_data(struct json *v, const char *name, const char *data)
+{
+    struct json *list = json_arr();
+    for (size_t n; *data; data += n + (data[n] == '\n')) {
+        n = strcspn(data, "\n");
+        char *line = base_strndup(data, n);
+        json_push_str(list, line);
+        free(line);
+    }
+    if (json_len(list) > 1)
+        json_add(v, name, list);
+    else
+        json_add_str(v, name, json_as_str(json_at(list, 0), NULL));
+    if (json_len(list) <= 1)
+        json_free(list);
+}
+
 static enum rc read_data_kind(struct job *j, const struct json *v, struct err *e)
 {
     return data_kind_parse(json_as_str(v, ""), &j->data_kind, e);
@@ -171,11 +215,13 @@ static const struct field fields[] = {
     {{"spot", "no, allow or only", "interruptible offers; default no"}, OTHER, 0, 0, read_spot},
     {{"allow", "array of words", "precisions the search may also try: fp32, bf16"}, OTHER, 0, 0,
         read_allow},
-    {{"data", "text", "local:PATH, host:PATH or shared:PATH"}, TEXT, TEXT_AT(data), NULL},
-    {{"data_kind", "auto, bytes, uint16, uint32 or llmc",
-         "how that file holds tokens; default auto"},
-        OTHER, 0, 0, read_data_kind},
-    {{"eval_data", "text", "held-out text of the same kind, for the validation loss"}, TEXT,
+    {{"data", "text or array of texts",
+         "what to train on: local:PATH, host:PATH or shared:PATH, with words such as weight=0.3 "
+         "behind it (berth help formats)"},
+        OTHER, 0, 0, read_data},
+    {{"data_kind", "word", "how those files hold tokens (berth help formats); default auto"}, OTHER,
+        0, 0, read_data_kind},
+    {{"eval_data", "text", "held-out text for the validation loss, named as data are"}, TEXT,
         TEXT_AT(eval_data), NULL},
     {{"eval_every_steps", "count", "steps between validations; default a tenth of the run"}, COUNT,
         AT(eval_every_steps), 0, NULL},
@@ -438,6 +484,8 @@ static void add_other(struct json *v, const char *name, const struct job *j)
         json_add_str(v, name, objective_name(j->objective));
     else if (strcmp(name, "spot") == 0)
         json_add_str(v, name, spot_name(j->spot));
+    else if (strcmp(name, "data") == 0 && j->data[0])
+        add_data(v, name, j->data);
     else if (strcmp(name, "data_kind") == 0 && j->data_kind != DATA_AUTO)
         json_add_str(v, name, data_kind_name(j->data_kind));
     else if (strcmp(name, "training") == 0 && j->training)

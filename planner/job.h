@@ -19,7 +19,7 @@ struct json;
 enum objective { OBJECTIVE_COST, OBJECTIVE_TIME, OBJECTIVE_BALANCED };
 enum spot { SPOT_NO, SPOT_ALLOW, SPOT_ONLY };
 
-enum { JOB_LIST = 256, JOB_TEXT = 1024, JOB_STACK = 32 };
+enum { JOB_LIST = 256, JOB_TEXT = 1024, JOB_DATA = 8192, JOB_STACK = 32 };
 enum { JOB_CHECKPOINTS_KEPT = 2 }; /* the newest, unless a launch says otherwise */
 
 /* Holds memory of its own: job_init, job_release. Zero and "" mean: not said, no limit. */
@@ -42,7 +42,7 @@ struct job {
     char provider[JOB_LIST], region[JOB_LIST], gpu[JOB_LIST], fabric[JOB_LIST]; /* "a,b" */
     char strategy[JOB_LIST]; /* "zero2,zero3": only these are searched */
     enum spot spot;
-    char data[JOB_TEXT];
+    char data[JOB_DATA]; /* sources, a line each: planner/data_source.h */
     enum data_kind data_kind;
     char eval_data[JOB_TEXT]; /* held-out text, of the same kind; "": none */
     int64_t eval_every_steps; /* 0: job_eval_every_steps says */

@@ -63,6 +63,11 @@ char *run_data_dir(const char *workdir, const char *hash)
     return base_printf("%s/data/%s", workdir, hash);
 }
 
+char *run_tokens_dir(const char *node_dir)
+{
+    return base_printf("%s/../../../data/tokens", node_dir);
+}
+
 char *run_shared_dir(const char *shared, const char *id)
 {
     return base_printf("%s/berth-%s", shared, id);

@@ -63,9 +63,10 @@ int64_t run_step_of(const char *name);
 char *run_node_dir(const char *workdir, const char *id, int64_t node); /* WORKDIR/runs/ID/node-K */
 char *run_engine_dir(const char *workdir, const char *hash);           /* WORKDIR/engine/HASH */
 char *run_data_dir(const char *workdir, const char *hash);             /* WORKDIR/data/HASH */
-char *run_shared_dir(const char *shared, const char *id);              /* SHARED/berth-ID */
-char *run_rank_log(const char *dir, int64_t rank);                     /* DIR/rank-N.log */
-char *run_user_runs(void);                                             /* $STATE/runs */
-char *run_user_dir(const char *id);                                    /* $STATE/runs/ID */
+char *run_tokens_dir(const char *node_dir); /* WORKDIR/data/tokens of WORKDIR/runs/ID/node-K */
+char *run_shared_dir(const char *shared, const char *id); /* SHARED/berth-ID */
+char *run_rank_log(const char *dir, int64_t rank);        /* DIR/rank-N.log */
+char *run_user_runs(void);                                /* $STATE/runs */
+char *run_user_dir(const char *id);                       /* $STATE/runs/ID */
 
 #endif

@@ -38,10 +38,8 @@ void run_spec_release(struct run_spec *s)
         free(s->hosts[i].address);
     }
     free(s->hosts);
-    free(s->data.path);
-    free(s->data.kind);
-    free(s->evaluation.data.path);
-    free(s->evaluation.data.kind);
+    data_sources_release(&s->data);
+    data_sources_release(&s->evaluation.data);
     free(s->checkpoint.shared_path);
     json_free(s->plan);
     json_free(s->training);
@@ -135,11 +133,10 @@ static struct json *hosts_to_json(const struct run_spec *s)
     return arr;
 }
 
-static struct json *data_to_json(const struct run_data *d)
+static struct json *data_to_json(const struct data_sources *d)
 {
     struct json *o = json_obj();
-    json_add_str(o, "path", d->path);
-    json_add_str(o, "kind", d->kind);
+    json_add(o, "sources", data_sources_to_json(d));
     return o;
 }
 
@@ -198,7 +195,7 @@ struct json *run_spec_to_json(const struct run_spec *s)
     json_add_int(o, "steps", s->steps);
     json_add_int(o, "resume_step", s->resume_step);
     json_add(o, "data", data_to_json(&s->data));
-    if (s->evaluation.data.path)
+    if (s->evaluation.data.n > 0)
         json_add(o, "evaluation", evaluation_to_json(&s->evaluation));
     json_add(o, "checkpoint", checkpoint_to_json(&s->checkpoint));
     json_add(o, "deadlines", deadlines_to_json(&s->deadlines));
@@ -251,18 +248,12 @@ static enum rc read_hosts(struct run_spec *s, const struct json *v, struct err *
     return rc;
 }
 
-static enum rc read_data(struct run_data *d, const struct json *v, const char *key, struct err *e)
+static enum rc read_data(
+    struct data_sources *d, const struct json *v, const char *key, struct err *e)
 {
     const struct json *o;
-    const char *path;
     enum rc rc = json_need_obj(v, key, &o, e);
-    if (!rc)
-        rc = json_need_str(o, "path", &path, e);
-    if (rc)
-        return rc;
-    d->path = base_strdup(path);
-    d->kind = base_strdup(json_str(o, "kind", "auto"));
-    return RC_OK;
+    return rc ? rc : data_sources_from_json(d, json_get(o, "sources"), e);
 }
 
 static enum rc read_evaluation(struct run_evaluation *out, const struct json *v, struct err *e)

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "planner/data_source.h"
 #include "run/money.h"
 #include "run/names.h"
 
@@ -40,14 +41,9 @@ struct run_host {
     int64_t ranks;      /* at least 1 */
 };
 
-struct run_data {
-    char *path; /* on the node; the engine reads it there */
-    char *kind; /* word of a data_kind */
-};
-
-/* Validation; data.path NULL: none. */
+/* Validation; no sources: none. */
 struct run_evaluation {
-    struct run_data data;
+    struct data_sources data;
     int64_t every_steps; /* 1 or more */
     int64_t tokens;      /* of each, 1 or more */
 };
@@ -82,10 +78,10 @@ struct run_spec {
     int64_t attempt; /* 1 for launch, one more with each resume */
     struct run_host *hosts;
     size_t host_count;
-    size_t self;         /* index in hosts of the node this file is for */
-    int64_t steps;       /* optimizer steps of the whole run */
-    int64_t resume_step; /* a step, or RUN_RESUME_NONE, or RUN_RESUME_NEWEST */
-    struct run_data data;
+    size_t self;              /* index in hosts of the node this file is for */
+    int64_t steps;            /* optimizer steps of the whole run */
+    int64_t resume_step;      /* a step, or RUN_RESUME_NONE, or RUN_RESUME_NEWEST */
+    struct data_sources data; /* on the node; the engine reads them there */
     struct run_evaluation evaluation;
     struct run_checkpoint checkpoint;
     struct run_deadlines deadlines;

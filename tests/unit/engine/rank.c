@@ -79,6 +79,14 @@ struct run_kind {
 };
 
 /* Tokens are bytes of a fixed sequence, or zeros. */
+static struct data_sources source_in(const char *dir)
+{
+    struct data_sources s = {base_calloc(1, sizeof(*s.v)), 1};
+    s.v[0] =
+        (struct data_source){.path = path_join(dir, "tokens"), .kind = DATA_UINT16, .weight = 1};
+    return s;
+}
+
 static void make_run_dir(const char *dir, const struct run_kind *r)
 {
     static unsigned char bytes[8192];
@@ -93,11 +101,9 @@ static void make_run_dir(const char *dir, const struct run_kind *r)
     memset(s.token, 'a', sizeof(s.token) - 1);
     run_spec_add_host(&s, "here", "127.0.0.1", 0, 1);
     s.steps = STEPS;
-    s.data.path = path_join(dir, "tokens");
-    s.data.kind = base_strdup("uint16");
+    s.data = source_in(dir);
     if (r->eval_tokens > 0)
-        s.evaluation = (struct run_evaluation){
-            {base_strdup(s.data.path), base_strdup("uint16")}, 4, r->eval_tokens};
+        s.evaluation = (struct run_evaluation){source_in(dir), 4, r->eval_tokens};
     s.plan = make_plan(r->eval_tokens > 0);
     struct json *v = run_spec_to_json(&s);
     char *text = json_print(v, false);

@@ -13,7 +13,9 @@ static const char *const text =
     "{\"schema\":\"run-spec/1\",\"id\":\"20261130-083000-abcd\",\"attempt\":2,\"hosts\":["
     "{\"name\":\"a\",\"address\":\"10.0.0.1\",\"node\":4,\"first_rank\":0,\"ranks\":2},"
     "{\"name\":\"b\",\"address\":\"10.0.0.2\",\"node\":1,\"first_rank\":2,\"ranks\":1}],"
-    "\"self\":1,\"steps\":100,\"resume_step\":-2,\"data\":{\"path\":\"/d\",\"kind\":\"uint16\"},"
+    "\"self\":1,\"steps\":100,\"resume_step\":-2,\"data\":{\"sources\":[{\"path\":\"/"
+    "d\",\"kind\":\"uint16\"},"
+    "{\"path\":\"/e\",\"kind\":\"text\",\"tokenizer\":\"/t.json\",\"weight\":3}]},"
     "\"checkpoint\":{\"every_steps\":10,\"every_s\":0,\"keep\":3,\"store\":\"shared:/mnt/x\"},"
     "\"deadlines\":{\"rendezvous_s\":9,\"collective_s\":8,\"finish_s\":7,\"grace_s\":6,"
     "\"heartbeat_s\":5,\"lost_s\":15},\"limits\":{\"max_micro_usd\":1,\"max_s\":2,"
@@ -49,7 +51,10 @@ static void reads_every_field(void **state)
     assert_int_equal(run_spec_host_of(&s, 2), 1);
     assert_int_equal(s.self, 1);
     assert_int_equal(s.resume_step, RUN_RESUME_NEWEST);
-    assert_string_equal(s.data.kind, "uint16");
+    assert_int_equal(s.data.n, 2);
+    assert_int_equal(s.data.v[0].kind, DATA_UINT16);
+    assert_string_equal(s.data.v[1].tokenizer, "/t.json");
+    assert_float_equal(s.data.v[1].weight, 3, 0);
     assert_int_equal(s.checkpoint.store, RUN_STORE_SHARED);
     assert_string_equal(s.checkpoint.shared_path, "/mnt/x");
     assert_float_equal(s.deadlines.lost_s, 15, 0);
@@ -98,6 +103,9 @@ static void refuses_what_does_not_hold_together(void **state)
         {"shared:/mnt/x", "shared:relative"},
         {"shared:/mnt/x", "tape"},
         {"\"keep\":3", "\"keep\":0"},
+        {"\"kind\":\"text\"", "\"kind\":\"words\""},
+        {"\"weight\":3", "\"weight\":0"},
+        {"\"sources\"", "\"source\""},
         {"\"lost_s\":15", "\"lost_s\":-1"},
         {"\"spent_s\":6", "\"spent_s\":-6"},
         {"0123456789abcdef0", "0123456789ABCDEF0"},

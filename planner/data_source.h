@@ -1,0 +1,43 @@
+/* What a run trains on: one or several files, each with how it is read and how often it is taken.
+ *
+ * As text, one source a line: [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [mask=FILE]
+ * [weight=NUMBER]. Without a word in front a path is local: a file of the user's machine that is
+ * sent to the nodes; host: and shared: name one that is on every node. Tokenizer and mask lie where
+ * the file itself does. */
+#ifndef PLANNER_DATA_SOURCE_H
+#define PLANNER_DATA_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "planner/data_kind.h"
+
+struct json;
+
+enum { DATA_MAX_SOURCES = 64 };
+
+struct data_source {
+    bool is_on_nodes; /* else local */
+    char *path;
+    enum data_kind kind;
+    char *tokenizer; /* tokenizer.json for kind text; NULL: none */
+    char
+        *mask; /* what counts as a target (engine/data.h); NULL: every token, or as the file says */
+    double weight; /* its share of the samples, beside the others' */
+};
+
+struct data_sources {
+    struct data_source *v;
+    size_t n;
+};
+
+/* Release with data_sources_release; empty on failure. */
+enum rc data_sources_parse(struct data_sources *out, const char *text, struct err *e);
+void data_sources_release(struct data_sources *s);
+
+/* An array for run specifications, and back. */
+struct json *data_sources_to_json(const struct data_sources *s);
+enum rc data_sources_from_json(struct data_sources *out, const struct json *v, struct err *e);
+
+#endif
