@@ -13,7 +13,7 @@
 #define DATA_KIND_MAP(X)                                                                           \
     X(DATA_AUTO, "auto", "by how the file starts and its name, as said below; else bytes")         \
     X(DATA_BYTES, "bytes", "each byte is a token, for text")                                       \
-    X(DATA_TEXT, "text", "text, or .jsonl with a field text, by the tokenizer.json beside it")     \
+    X(DATA_TEXT, "text", "text, or .jsonl with a field text, by tokenizer=FILE")                   \
     X(DATA_BERTH, "berth", "what `berth data` writes: numbers, ends of documents, loss mask")      \
     X(DATA_UINT16, "uint16", "little-endian numbers of 2 bytes, as nanoGPT writes them to .bin")   \
     X(DATA_UINT32, "uint32", "little-endian numbers of 4 bytes")                                   \
