@@ -213,6 +213,8 @@ static void fill_step(struct estimate *x, const struct subject *of, const struct
     x->step_s = x->simulation.step_s;
     bool is_split = !strategy_is_data_parallel(s) || of->model->expert_params > 0;
     double log_sd = hypot(mc->time_log_sd, is_split ? split_log_sd : 0);
+    if (x->outside)
+        log_sd = hypot(log_sd, ranges_log_sd(&x->evidence->ranges, &x->sizes, x->outside));
     x->step_low_s = x->step_s * exp(-z90 * log_sd);
     x->step_high_s = x->step_s * exp(z90 * log_sd);
     x->tokens_per_s_per_rank = (double)strategy_tokens_per_step(s) / (double)s->ranks / x->step_s;
@@ -265,6 +267,14 @@ static void fill_engine_memory(struct estimate *x, const struct model *m, const 
     x->packing_bytes = 0;
 }
 
+static void fill_evidence(struct estimate *x, const struct subject *of, const struct machine *mc)
+{
+    x->sizes = sizes_of(of->model, of->params, of->strategy);
+    x->evidence = mc->evidence;
+    x->outside = mc->evidence ? ranges_outside(&mc->evidence->ranges, &x->sizes) : 0;
+    x->is_extrapolated = x->outside || (!mc->evidence && mc->basis == BASIS_PRIOR);
+}
+
 static void fill_rest(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
     const struct strategy *s = of->strategy;
@@ -273,11 +283,8 @@ static void fill_rest(struct estimate *x, const struct subject *of, const struct
     if (!profile_of(s->engine)->is_bundled)
         add_allocator(x, mc);
     fill_host(x, s, mc);
+    fill_evidence(x, of, mc);
     fill_step(x, of, mc);
-    x->sizes = sizes_of(of->model, of->params, s);
-    x->evidence = mc->evidence;
-    x->outside = mc->evidence ? ranges_outside(&mc->evidence->ranges, &x->sizes) : 0;
-    x->is_extrapolated = x->outside || (!mc->evidence && mc->basis == BASIS_PRIOR);
 }
 
 static int64_t continue_int(int64_t a, int64_t b, double t)

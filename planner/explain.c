@@ -206,6 +206,7 @@ void explain_evidence(struct str *out, int indent, const struct estimate *x)
         add_runs(&line, x->evidence);
         str_addf(&line, " behind the constants: ");
         ranges_describe(&line, &x->evidence->ranges, &x->sizes, x->outside);
+        str_addf(&line, "; the band is wider for it");
     } else {
         str_addf(&line, "no size is beyond those of the ");
         add_runs(&line, x->evidence);

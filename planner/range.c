@@ -56,6 +56,26 @@ unsigned ranges_outside(const struct ranges *r, const struct sizes *x)
     return outside;
 }
 
+double ranges_log_sd(const struct ranges *r, const struct sizes *x, unsigned outside)
+{
+    /* parameters and nodes go with width and ranks */
+    static const double per_doubling[RANGE_COUNT] = {[RANGE_WIDTH] = 0.15,
+        [RANGE_SEQ] = 0.08,
+        [RANGE_MICRO_TOKENS] = 0.11,
+        [RANGE_RANKS] = 0.07};
+    const double most = 2; /* nobody knows then */
+    double squares = 0;
+    for (int i = 0; outside && i < RANGE_COUNT; i++) {
+        if (!(outside & 1u << i))
+            continue;
+        bool is_above = x->of[i] > r->high.of[i];
+        double far =
+            per_doubling[i] * log2(is_above ? x->of[i] / r->high.of[i] : r->low.of[i] / x->of[i]);
+        squares += far * far;
+    }
+    return fmin(sqrt(squares), most);
+}
+
 /* --- JSON --- */
 
 struct json *ranges_json(const struct ranges *r)

@@ -43,6 +43,10 @@ void ranges_add(struct ranges *r, const struct sizes *run);
 bool ranges_are_known(const struct ranges *r);
 /* A bit for each size that is outside; 0 when nothing is known. */
 unsigned ranges_outside(const struct ranges *r, const struct sizes *x);
+/* By how much seconds spread more than inside, of the logarithm: it grows with the doublings
+ * between a size and the nearest run. Found by fits that left out runs above a size, which then
+ * predicted them (docs/measurements.md). */
+double ranges_log_sd(const struct ranges *r, const struct sizes *x, unsigned outside);
 const char *range_word(enum range_kind k);
 
 /* {parameters:[low, high], …}. Caller frees. */

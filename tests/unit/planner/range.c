@@ -1,5 +1,6 @@
 #include "planner/range.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,10 @@ static void a_size_beyond_all_runs_is_named(void **state)
     assert_string_equal(str_text(&s),
         "width 8192 (2048 to 4096), sequence 1024 (2048 to 4096), ranks 128 (8 to 64)");
     str_release(&s);
+    /* a doubling of width, one of the sequence and one of ranks */
+    double wanted = sqrt(0.15 * 0.15 + 0.08 * 0.08 + 0.07 * 0.07);
+    assert_true(fabs(ranges_log_sd(&r, &beyond, outside) - wanted) < 1e-12);
+    assert_true(ranges_log_sd(&r, &inside, 0) <= 0);
 }
 
 static void ranges_survive_a_file_and_half_ones_are_refused(void **state)
@@ -92,6 +97,11 @@ static void an_estimate_is_held_against_the_runs_of_its_chip_and_stack(void **st
     assert_true(beyond.is_extrapolated);
     assert_true(beyond.outside & 1u << RANGE_RANKS && beyond.outside & 1u << RANGE_SEQ);
     assert_false(beyond.outside & 1u << RANGE_WIDTH);
+    /* 8 times as many ranks, twice the sequence, 4/3 of the tokens of a micro batch */
+    double more = sqrt(9 * 0.07 * 0.07 + 0.08 * 0.08 + pow(0.11 * log2(4 / 3.0), 2));
+    double log_sd = log(inside.step_high_s / inside.step_s) / 1.6449;
+    double beyond_sd = log(beyond.step_high_s / beyond.step_s) / 1.6449;
+    assert_true(fabs(beyond_sd - hypot(log_sd, more)) < 1e-6);
     assert_false(estimate_of("berth", 8, 4096).is_extrapolated); /* those of any software */
 }
 
