@@ -46,6 +46,16 @@ const char *cost_line_name(enum cost_line l)
 static const double boot_s = 300, owned_boot_s = 0;
 static const double staging_s[2] = {5, 60}, warm_up_s[2] = {2, 30}; /* CPU, GPU */
 
+/* Of the products of a step a forward pass is a third; where activations are computed again it is
+ * less, and this a little too long. */
+static const double forward_share = 1.0 / 3;
+
+static double evaluation_s(const struct job *j, double step_s)
+{
+    double steps = (double)job_eval_tokens(j) / (double)j->global_batch_tokens;
+    return (double)job_evaluations(j) * steps * step_s * forward_share;
+}
+
 /* All but failures. interval_s: 0 for no save before the last. */
 static void fill_seconds(double line[BILL_LINES], const struct job *j, const struct offer *o,
     double step_s, struct save_s save, double interval_s)
@@ -57,6 +67,9 @@ static void fill_seconds(double line[BILL_LINES], const struct job *j, const str
     line[BILL_BOOT] = o->market == MARKET_OWNED ? owned_boot_s : boot_s;
     line[BILL_STAGING] = staging_s[is_gpu];
     line[BILL_DATA] = (double)j->data_bytes / j->upload_bytes_per_s;
+    line[BILL_WEIGHTS] = (double)j->weights_bytes / j->upload_bytes_per_s;
+    line[BILL_TOKENISING] = j->tokenising_s;
+    line[BILL_EVALUATION] = evaluation_s(j, step_s);
     line[BILL_WARM_UP] = warm_up_s[is_gpu] + step_s;
     line[BILL_STEPS] = steps;
     line[BILL_CHECKPOINTS] = (save.stall > 0 ? saves * save.stall : 0) + save.write;
@@ -99,7 +112,8 @@ static const double most_lost = 0.5;
 /* How often all nodes together stop, and what that costs. */
 struct stops {
     double failures_per_s, interruptions_per_s;
-    double restart_s;
+    double restart_s;     /* with replace_s */
+    double replace_s;     /* until a bare node is as far as the others were */
     double notice_save_s; /* INFINITY: none fits into the notice */
 };
 
@@ -115,6 +129,7 @@ static struct stops stops_of(const double line[BILL_LINES], const struct job *j,
     double save_s = save.stall + save.write;
     return (struct stops){.failures_per_s = (double)nodes * per_node * failures_per_gpu_s * times,
         .interruptions_per_s = is_known ? (double)nodes * o->interruptions_per_hour / 3600 : 0,
+        .replace_s = is_owned ? 0 : bare,
         .restart_s = (is_owned ? 0 : bare) + line[BILL_WARM_UP] + save.write,
         .notice_save_s = save_s < o->notice_s ? save_s : INFINITY};
 }
@@ -156,8 +171,10 @@ static void set_interval(
 static void add_failures(struct bill *b, int c, const struct stops *s)
 {
     double steps = b->line_s[c][BILL_STEPS];
-    b->line_s[c][BILL_FAILURES] = steps * lost_share(s, fmin(b->interval_s, steps) / 2);
     b->stops[c] = steps * (s->failures_per_s + s->interruptions_per_s);
+    b->line_s[c][BILL_REPLACEMENTS] = b->stops[c] * s->replace_s;
+    b->line_s[c][BILL_FAILURES] =
+        steps * lost_share(s, fmin(b->interval_s, steps) / 2) - b->line_s[c][BILL_REPLACEMENTS];
 }
 
 /* Paid seconds: whole billing units, at least the minimum. */
@@ -204,15 +221,28 @@ static void price_extras(struct bill *b, int c, const struct job *j, const struc
 }
 
 /* Rounding up to whole units and minimums may take more from one case than from the next, so what
- * is left for training and failures is shared by its growth: both rise, and sum to it. */
-static void share_rest(struct bill *b, int c, int64_t rest, int64_t failures)
+ * is left for training and the lines that grow with it is shared by its growth: all rise, and sum
+ * to it. */
+static void share_rest(struct bill *b, int c, int64_t rest, double rate)
 {
+    static const struct {
+        enum cost_line cost;
+        enum bill_line time;
+    } growing[] = {{COST_EVALUATION, BILL_EVALUATION}, {COST_FAILURES, BILL_FAILURES},
+        {COST_REPLACEMENTS, BILL_REPLACEMENTS}};
     const int64_t *low = c > 0 ? b->line_micro_usd[c - 1] : NULL;
-    int64_t least = low ? low[COST_FAILURES] : 0;
-    int64_t growth = rest - least - (low ? low[COST_TRAINING] : 0);
-    int64_t more = failures > least ? failures - least : 0;
-    b->line_micro_usd[c][COST_FAILURES] = least + (more < growth ? more : growth);
-    b->line_micro_usd[c][COST_TRAINING] = rest - b->line_micro_usd[c][COST_FAILURES];
+    int64_t *line = b->line_micro_usd[c], growth = rest - (low ? low[COST_TRAINING] : 0);
+    for (size_t i = 0; i < BASE_COUNT(growing); i++)
+        growth -= low ? low[growing[i].cost] : 0;
+    line[COST_TRAINING] = rest;
+    for (size_t i = 0; i < BASE_COUNT(growing); i++) {
+        int64_t least = low ? low[growing[i].cost] : 0;
+        int64_t wanted = to_micro(b->line_s[c][growing[i].time] * rate) - least;
+        int64_t more = wanted < 0 ? 0 : wanted < growth ? wanted : growth;
+        line[growing[i].cost] = least + more;
+        line[COST_TRAINING] -= least + more;
+        growth -= more;
+    }
 }
 
 static void price_hours(struct bill *b, int c, const struct offer *o, int64_t nodes)
@@ -220,7 +250,8 @@ static void price_hours(struct bill *b, int c, const struct offer *o, int64_t no
     static const struct {
         enum cost_line cost;
         enum bill_line time;
-    } same[] = {{COST_BOOT, BILL_BOOT}, {COST_STAGING, BILL_STAGING}, {COST_DATA, BILL_DATA}};
+    } same[] = {{COST_BOOT, BILL_BOOT}, {COST_STAGING, BILL_STAGING}, {COST_DATA, BILL_DATA},
+        {COST_WEIGHTS, BILL_WEIGHTS}, {COST_TOKENISING, BILL_TOKENISING}};
     double rate = (double)o->price_usd_micro_per_hour * (double)nodes / 3600;
     int64_t *line = b->line_micro_usd[c], rest = to_micro(b->billed_s[c] * rate);
     for (size_t i = 0; i < BASE_COUNT(same); i++) {
@@ -228,7 +259,7 @@ static void price_hours(struct bill *b, int c, const struct offer *o, int64_t no
         line[same[i].cost] = part < rest ? part : rest;
         rest -= line[same[i].cost];
     }
-    share_rest(b, c, rest, to_micro(b->line_s[c][BILL_FAILURES] * rate));
+    share_rest(b, c, rest, rate);
 }
 
 static void price_all(struct bill *b, const struct job *j, const struct offer *o, int64_t nodes,
@@ -240,7 +271,7 @@ static void price_all(struct bill *b, const struct job *j, const struct offer *o
     }
     for (int c = 0; c < BILL_CASES; c++) {
         /* a replacement is set up as the node it replaces was */
-        b->line_micro_usd[c][COST_FAILURES] +=
+        b->line_micro_usd[c][COST_REPLACEMENTS] +=
             to_micro(fmax(0, (double)o->setup_usd_micro) * b->stops[c]);
         for (int l = 0; l < COST_LINES; l++)
             b->total_micro_usd[c] += b->line_micro_usd[c][l];

@@ -8,6 +8,9 @@
  * offer states. When a save fits into the notice of an interruption, it costs the save instead of
  * t/2. Until a replacement is there all nodes are paid. What people take to rent it is not counted.
  *
+ * Validations are forward passes: a third of what training on as many tokens takes. Weights to
+ * start from and tokenising on the nodes count where the job states them.
+ *
  * Kept checkpoints are billed as storage, bringing the last one home as egress, where the offer
  * prices them. Checkpoints are taken to outlive the node that wrote them. */
 #ifndef PLANNER_COST_H
@@ -28,10 +31,14 @@ struct offer;
     X(BILL_BOOT, "boot_and_image")                                                                 \
     X(BILL_STAGING, "staging")                                                                     \
     X(BILL_DATA, "data_upload")                                                                    \
+    X(BILL_WEIGHTS, "weights_upload")                                                              \
+    X(BILL_TOKENISING, "tokenising")                                                               \
     X(BILL_WARM_UP, "warm_up")                                                                     \
     X(BILL_STEPS, "steps")                                                                         \
+    X(BILL_EVALUATION, "evaluation")                                                               \
     X(BILL_CHECKPOINTS, "checkpoints")                                                             \
-    X(BILL_FAILURES, "failures_and_restarts")
+    X(BILL_FAILURES, "failures_and_restarts")                                                      \
+    X(BILL_REPLACEMENTS, "replacement_nodes")
 
 enum bill_line {
 #define X(name, word) name,
@@ -42,14 +49,19 @@ enum bill_line {
 
 /* Where the money goes. Training is warm-up, steps, checkpoints and what is billed beyond them
  * (whole units, a minimum): what is billed beyond shrinks when the rest grows, so that alone it
- * could be dearer in the low case than in the high one. Failures are work lost, restarts and the
- * set-up of replacements, as far as they raise what is billed. */
+ * could be dearer in the low case than in the high one. Evaluation, failures (work lost and
+ * restarts) and replacements (all nodes wait until one is there, and its set-up fee) count as far
+ * as they raise what is billed. */
 #define COST_MAP(X)                                                                                \
     X(COST_BOOT, "boot_and_image")                                                                 \
     X(COST_STAGING, "staging")                                                                     \
     X(COST_DATA, "data_upload")                                                                    \
+    X(COST_WEIGHTS, "weights_upload")                                                              \
+    X(COST_TOKENISING, "tokenising")                                                               \
     X(COST_TRAINING, "training")                                                                   \
+    X(COST_EVALUATION, "evaluation")                                                               \
     X(COST_FAILURES, "failures_and_restarts")                                                      \
+    X(COST_REPLACEMENTS, "replacement_nodes")                                                      \
     X(COST_SETUP, "setup_fee")                                                                     \
     X(COST_STORAGE, "checkpoint_storage")                                                          \
     X(COST_EGRESS, "egress")

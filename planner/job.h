@@ -48,7 +48,9 @@ struct job {
     int64_t eval_every_steps; /* 0: job_eval_every_steps says */
     int64_t eval_tokens;      /* of each evaluation; 0: job_eval_tokens says */
     int64_t data_bytes;       /* to upload before the run */
+    int64_t weights_bytes;    /* to start from, likewise */
     double upload_bytes_per_s;
+    double tokenising_s;       /* on the nodes, before the run */
     double checkpoint_every_s; /* 0: what wastes the least time; a plan's job has it */
     char store[JOB_TEXT];
     struct json *training; /* see planner/training.h; passed to the engine as it is */

@@ -105,6 +105,10 @@ static void lines_sum_exactly_and_rise_from_low_to_high(void **state)
             o.min_hours = least[k % 3];
             o.interruptions_per_hour = k % 4 ? -1 : 0.01 * k;
             o.storage_usd_micro_per_gib_month = k % 5 ? -1 : 70000;
+            if (k % 2)
+                str_copy(j.eval_data, sizeof j.eval_data, "local:held_out.txt");
+            j.weights_bytes = k % 3 ? 0 : 1LL << 30;
+            j.tokenising_s = 7 * (k % 4);
             struct estimate x = steps_of(7.77 + 3 * k);
             x.checkpoint_stall_s = 7;
             x.checkpoint_bytes = 12LL << 30;
@@ -204,21 +208,29 @@ static struct bill spot_bill(double notice_s, int64_t nodes)
     return b;
 }
 
+/* Work lost, restarts, and waiting for replacements, which are 360 s behind. */
+static double stopped_s(const struct bill *b)
+{
+    const double *line = b->line_s[BILL_MID];
+    assert_true(fabs(line[BILL_REPLACEMENTS] - 360 * b->stops[BILL_MID]) < 1e-6);
+    return line[BILL_FAILURES] + line[BILL_REPLACEMENTS];
+}
+
 static void interruptions_cost_half_an_interval_or_the_save_in_the_notice(void **state)
 {
     (void)state;
     double failures_per_s = stops_per_s / 2, interruptions_per_s = 0.1 / 3600;
     struct bill b = spot_bill(109, 1); /* a second too short */
     double lost = 36000 * (failures_per_s + interruptions_per_s) * (900 + 526);
-    assert_true(fabs(b.line_s[BILL_MID][BILL_FAILURES] - lost) < 1e-6);
+    assert_true(fabs(stopped_s(&b) - lost) < 1e-6);
     assert_false(b.saves_in_notice);
     b = spot_bill(120, 1);
     lost = 36000 * (failures_per_s * (900 + 526) + interruptions_per_s * (110 + 526));
-    assert_true(fabs(b.line_s[BILL_MID][BILL_FAILURES] - lost) < 1e-6);
+    assert_true(fabs(stopped_s(&b) - lost) < 1e-6);
     assert_true(b.saves_in_notice);
     b = spot_bill(-1, 3); /* three nodes stop three times as often */
     lost = 36000 * 3 * (failures_per_s + interruptions_per_s) * (900 + 526);
-    assert_true(fabs(b.line_s[BILL_MID][BILL_FAILURES] - lost) < 1e-6);
+    assert_true(fabs(stopped_s(&b) - lost) < 1e-6);
     assert_false(b.saves_in_notice);
 }
 
@@ -231,7 +243,7 @@ static void the_first_order_is_close_to_the_exact_time_where_it_is_used(void **s
         struct bill b = spot_bill(-1, nodes);
         double m = 1 / ((double)nodes * (stops_per_s / 2 + 0.1 / 3600));
         double exact = 36000 / 1800.0 * m * exp(526 / m) * (exp(1810 / m) - 1);
-        double mine = 36000 + b.line_s[BILL_MID][BILL_FAILURES] + 200;
+        double mine = 36000 + stopped_s(&b) + 200;
         assert_true(mine < exact && mine > exact / 1.1);
         assert_false(b.never_ends);
     }
@@ -345,6 +357,36 @@ static void replacements_are_set_up_again(void **state)
     assert_true(fabs(more - 5000 * (2 + 36000 * stops_per_s)) < 1e-5);
 }
 
+/* 1,000 steps, validated after every 200 on two batches of tokens: 5 x 2 forward passes, a third of
+ * 36 s each. 2.5 GB of weights at 12.5 MB/s are 200 s. Two nodes at 10 $ an hour. */
+static void what_the_job_states_has_its_own_line(void **state)
+{
+    (void)state;
+    struct job j = job_of(1000LL * 512 * 1024);
+    struct offer o = offer_at(10 * USD_MICRO);
+    struct estimate x = steps_of(36);
+    struct bill without, with;
+    bill_make(&without, &j, &o, 2, &x);
+    assert_true(without.line_s[BILL_MID][BILL_EVALUATION] <= 0);
+    assert_true(without.line_s[BILL_MID][BILL_WEIGHTS] <= 0);
+    assert_true(without.line_s[BILL_MID][BILL_TOKENISING] <= 0);
+    str_copy(j.eval_data, sizeof j.eval_data, "local:held_out.txt");
+    j.eval_every_steps = 200;
+    j.eval_tokens = 2LL * 512 * 1024;
+    j.weights_bytes = 2500 * 1000 * 1000LL;
+    j.tokenising_s = 90;
+    bill_make(&with, &j, &o, 2, &x);
+    assert_true(fabs(with.line_s[BILL_MID][BILL_EVALUATION] - 120) < 1e-9);
+    assert_true(fabs(with.line_s[BILL_MID][BILL_WEIGHTS] - 200) < 1e-9);
+    assert_true(fabs(with.line_s[BILL_MID][BILL_TOKENISING] - 90) < 1e-9);
+    assert_true(fabs(with.run_s[BILL_MID] - without.run_s[BILL_MID] - 410) < 1e-6);
+    const int64_t *usd = with.line_micro_usd[BILL_MID];
+    assert_int_equal(usd[COST_WEIGHTS], llround(200 * 20e6 / 3600));
+    assert_int_equal(usd[COST_TOKENISING], 500000);
+    assert_int_equal(usd[COST_EVALUATION], llround(120 * 20e6 / 3600));
+    check_lines(&with);
+}
+
 /* What cells are left out by must be below what they would come to. */
 static void the_least_bill_is_below_all_of_longer_steps_and_saves(void **state)
 {
@@ -356,6 +398,8 @@ static void the_least_bill_is_below_all_of_longer_steps_and_saves(void **state)
         o.granularity_s = k % 2 ? 3600 : -1;
         o.storage_usd_micro_per_gib_month = 70000;
         j.checkpoint_every_s = k % 5 ? 0 : 300 + k;
+        if (k % 6 == 0)
+            str_copy(j.eval_data, sizeof j.eval_data, "local:held_out.txt");
         struct estimate x = steps_of(5 + k % 11);
         x.checkpoint_stall_s = k % 7;
         x.checkpoint_s = 10 * k % 130;
@@ -389,6 +433,7 @@ int test_cost(void)
         cmocka_unit_test(a_job_that_does_not_say_how_often_saves_at_the_best_interval),
         cmocka_unit_test(kept_checkpoints_and_bringing_one_home_are_billed),
         cmocka_unit_test(replacements_are_set_up_again),
+        cmocka_unit_test(what_the_job_states_has_its_own_line),
         cmocka_unit_test(the_least_bill_is_below_all_of_longer_steps_and_saves),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
