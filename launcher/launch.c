@@ -198,7 +198,8 @@ static enum rc keep_data(struct launch *l, struct err *e)
 {
     enum rc rc = RC_OK;
     for (size_t i = 0; i < l->spec.data.n && l->o->data_kind && !rc; i++)
-        rc = data_kind_parse(l->o->data_kind, &l->spec.data.v[i].kind, e);
+        if (!l->spec.data.v[i].tokenizer)
+            rc = data_kind_parse(l->o->data_kind, &l->spec.data.v[i].kind, e);
     return rc;
 }
 

@@ -64,7 +64,20 @@ one_rank_sees_the_same_batches_as_two() {
         "$tmp/both" | grep -qx true
 }
 
-for f in text_and_a_masked_file_are_blended_and_learnt one_rank_sees_the_same_batches_as_two; do
+hosts_whose_files_differ_are_named() {
+    own=$(ls "$sshd_dir"/b/home/berth/data/tokens/*.tok)
+    dd if=/dev/zero of="$own" bs=64 seek=1 count=100 conv=notrunc 2>/dev/null
+    "$berth" plan --offers "$tmp/offers.json" "$tmp/job.json" --max-gpus 2 --objective time \
+        --strategy zero3 -q -o "$tmp/plan.json" >/dev/null
+    exits 10 "$berth" launch "$tmp/plan.json" --hosts "$tmp/hosts2" "${sshd_connect[@]}" \
+        --data "local:$tmp/web.jsonl" tokenizer="$tokenizer"
+    says "the data on host" "$tmp/err"
+    says "every host needs the same files" "$tmp/err"
+    nothing_left
+}
+
+for f in text_and_a_masked_file_are_blended_and_learnt one_rank_sees_the_same_batches_as_two \
+    hosts_whose_files_differ_are_named; do
     t "$f" "$f"
 done
 tap_done
