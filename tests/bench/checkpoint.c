@@ -85,7 +85,7 @@ static void run_open(struct run *r, int threads)
     struct model m;
     struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
     s.seq = 64;
-    s.micro_batch = 4;
+    s.micro_batch = 1;
     s.grad_accum = 1;
     need(model_find(&m, "gpt2", &e), &e);
     need(schedule_make(&r->schedule, &m, &s, &e), &e);

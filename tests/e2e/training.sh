@@ -78,6 +78,33 @@ a_lost_folder_is_restored_from_the_partner_and_training_is_the_same() {
     nothing_left
 }
 
+resumed_at() { jq -s '[.[] | select(.event == "resumed")] | last | .step // 0' "$(node_dir a 0)/events.jsonl"; }
+has_resumed() { [ "$(jq -s '[.[] | select(.event == "resumed")] | length' "$(node_dir a 0)/events.jsonl")" -ge "$1" ]; }
+
+# BERTH_CRASH_ROUNDS and BERTH_CRASH_SEED: how often, and when
+a_node_that_dies_while_saving_costs_no_reported_checkpoint() {
+    local seed=${BERTH_CRASH_SEED:-1} rounds=${BERTH_CRASH_ROUNDS:-2} last=0
+    echo "seed $seed"
+    RANDOM=$seed
+    start_run --checkpoint-steps 1 # one save after the other
+    for i in $(seq "$rounds"); do
+        until_true 60 saved $((last + 2))
+        sleep "0.$(printf %03d $((RANDOM % 300)))"
+        # its rank goes with it
+        if [ $((RANDOM % 2)) = 0 ]; then kill -9 "$(agent_pid b 1)"; else kill -9 "$(rank_pid b 1 1)"; fi
+        exits 10 "$berth" wait "$run" "${sshd_connect[@]}"
+        until_true 12 nothing_left
+        last=$("$berth" status "$run" --json "${sshd_connect[@]}" | jq .checkpoint.step)
+        exits 0 "$berth" resume "$run" "${sshd_connect[@]}" -q -d
+        until_true 60 has_resumed "$i"
+        echo "reported: step $last, resumed at step $(resumed_at)"
+        [ "$(resumed_at)" -ge "$last" ]
+    done
+    exits 0 "$berth" stop "$run" "${sshd_connect[@]}" -y
+    [ -z "$(find "$(node_dir a 0)/ckpt" "$(node_dir b 1)/ckpt" -name '*.tmp*')" ]
+    nothing_left
+}
+
 without_any_copy_the_missing_file_is_named() {
     start_run --store local
     until_true 60 saved 20
@@ -142,6 +169,7 @@ held_out_text_is_staged_and_its_loss_falls() {
 
 for f in a_rank_killed_in_a_step_is_named_and_the_run_can_go_on \
     a_lost_folder_is_restored_from_the_partner_and_training_is_the_same \
+    a_node_that_dies_while_saving_costs_no_reported_checkpoint \
     without_any_copy_the_missing_file_is_named \
     held_out_text_is_staged_and_its_loss_falls; do
     t "$f" "$f"
