@@ -46,8 +46,8 @@ struct track {
     struct compute_s *compute_s; /* by work class, of those priced so far */
     size_t n_compute;
     struct least least;
-    size_t disk_place; /* of the thrifty strategy that disk_share is of */
-    double disk_share; /* of a step that waits for states on disk; 0: not asked for yet */
+    const struct thrifty *disk_of; /* that disk_share is of; NULL: not asked for yet */
+    double disk_share;             /* of a step that waits for states on disk */
 };
 
 /* The estimate of a strategy on a track. */
@@ -183,23 +183,31 @@ void reject_for_limits(struct finder *f, size_t group);
 /* Say so for each of its offers that stops too often ever to finish, or is gone before. */
 void reject_for_stops(struct finder *f, size_t group);
 
-/* --- search_reject.c --- */
+/* --- search_thrift.c: the least that a job can do with --- */
 
-struct rejection *reject(struct finder *f, const char *what, const char *why);
 /* Of the strategies that save most, the one that comes nearest to fitting hardware of the machine's
  * kind with so much host memory (0: unknown) and disk (0: none); short_by is INT64_MAX when the
  * shape allows none. */
+struct thrifty;
 struct thrift {
     int64_t peak_bytes;
     int64_t short_by;
     enum memory where;
     struct strategy strategy;
     struct live_bytes live;
-    size_t place; /* among all of them */
+    struct thrifty *of; /* valid as long as the search */
 };
 struct thrift thriftiest(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
     const struct machine *mc, struct node_bytes have);
+/* Would any of them fit? */
+bool thrifty_fits(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
+    const struct machine *mc, struct node_bytes have);
+/* Share of a step in which nothing but the disk, the host and copies between them work. */
+double thrifty_disk_share(struct thrifty *t, const struct model *m, const struct machine *mc);
 void thrifts_free(struct thrifts *t);
+/* --- search_reject.c --- */
+
+struct rejection *reject(struct finder *f, const char *what, const char *why);
 /* Say why the group has no plan, if it has none for memory or limits. */
 void reject_group(struct finder *f, size_t group);
 

@@ -92,7 +92,7 @@ static bool would_hold(struct finder *f, const struct mix *x)
     struct shape_of_ranks shape = {ranks, per_node, a->is_gpu};
     if (ranks % per_node != 0)
         return false;
-    return thriftiest(f, f->in->job, &shape, less->machine, have).short_by == 0;
+    return thrifty_fits(f, f->in->job, &shape, less->machine, have);
 }
 
 /* The least of b beside all of a, or the least of a beside all of b, that would do. */

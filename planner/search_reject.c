@@ -51,176 +51,7 @@ const char *shortage_word(enum memory where)
     return words[where];
 }
 
-/* --- the least that the job can do with --- */
-
-/* The strategies that save most of what jobs alike have on a shape, and their bytes as far as
- * anybody asked. */
-struct thrifty {
-    struct strategy strategy;
-    size_t place;        /* in the space */
-    int64_t state_bytes; /* at least */
-    enum { BYTES_UNKNOWN, BYTES_KNOWN, BYTES_NEVER } known;
-    struct live_bytes live;
-    struct node_bytes node;
-};
-struct thrifts {
-    struct shape_of_ranks shape;
-    int64_t seq;
-    bool allow_bf16;
-    struct thrifty *items;
-    size_t n;
-    struct thrifts *next;
-};
-
-void thrifts_free(struct thrifts *t)
-{
-    while (t) {
-        struct thrifts *next = t->next;
-        free(t->items);
-        free(t);
-        t = next;
-    }
-}
-
-static bool is_thrifty(const struct strategy *s)
-{
-    bool is_spare =
-        s->prefetch == 1 && s->reshard_after_forward && (s->loss_chunks > 1 || s->seq < 8);
-    return s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL &&
-           (is_spare || !profile_of(s->engine)->is_bundled);
-}
-
-static int by_state_bytes(const void *pa, const void *pb)
-{
-    const struct thrifty *a = pa, *b = pb;
-    int disk =
-        (a->strategy.offload & OFFLOAD_DISK ? 1 : 0) - (b->strategy.offload & OFFLOAD_DISK ? 1 : 0);
-    if (disk)
-        return disk;
-    if (a->state_bytes != b->state_bytes)
-        return a->state_bytes < b->state_bytes ? -1 : 1;
-    return (a->place > b->place) - (a->place < b->place);
-}
-
-/* Those with the smallest states first: they mostly are the thriftiest, and rule the others out.
- * States on disk come last, since they are for where nothing else fits. */
-static void add_thrifty(
-    struct thrifts *t, const struct job *j, const struct shape_of_ranks *shape, int stage)
-{
-    struct space space;
-    space_make(&space, j, shape, (enum space_stage)stage);
-    t->items = base_realloc(t->items, (t->n + space.n + 1) * sizeof *t->items);
-    for (size_t i = 0; i < space.n; i++) {
-        const struct strategy *s = &space.items[i];
-        if (!is_thrifty(s))
-            continue;
-        struct unit_elems elems = space_unit_elems(&j->model, space_unit_shards(s));
-        bool is_bundled = profile_of(s->engine)->is_bundled;
-        t->items[t->n] = (struct thrifty){.strategy = *s,
-            .place = t->n,
-            .state_bytes = is_bundled ? space_state_bytes(&elems, s) : 0};
-        t->n++;
-    }
-    space_release(&space);
-}
-
-static struct thrifts *thrifts_new(const struct job *j, const struct shape_of_ranks *shape)
-{
-    struct thrifts *t = base_calloc(1, sizeof *t);
-    *t = (struct thrifts){.shape = *shape, .seq = j->seq, .allow_bf16 = j->allow_bf16};
-    for (int stage = SPACE_USUAL; stage < SPACE_STAGES; stage++)
-        add_thrifty(t, j, shape, stage);
-    if (t->n > 0)
-        qsort(t->items, t->n, sizeof *t->items, by_state_bytes);
-    return t;
-}
-
-static struct thrifts *thrifts_for(
-    struct finder *f, const struct job *j, const struct shape_of_ranks *shape)
-{
-    for (struct thrifts *t = f->thrifts; t; t = t->next)
-        if (t->shape.ranks == shape->ranks && t->shape.ranks_per_node == shape->ranks_per_node &&
-            t->shape.is_gpu == shape->is_gpu && t->seq == j->seq && t->allow_bf16 == j->allow_bf16)
-            return t;
-    struct thrifts *t = thrifts_new(j, shape);
-    t->next = f->thrifts;
-    f->thrifts = t;
-    return t;
-}
-
-static bool know_bytes(struct thrifty *t, const struct job *j, const struct machine *mc)
-{
-    struct estimate x;
-    if (t->known == BYTES_UNKNOWN) {
-        bool is_known = !estimate_live_bytes(&t->live, &j->model, &t->strategy, NULL);
-        t->known = is_known ? BYTES_KNOWN : BYTES_NEVER;
-        if (is_known) {
-            estimate_memory(&x, &t->live, &j->model, &t->strategy, mc);
-            t->node = (struct node_bytes){x.host_ram_bytes, x.disk_bytes};
-            t->live.of[MEMORY_DEVICE] = estimate_needed_bytes(&x, mc);
-        }
-    }
-    return t->known == BYTES_KNOWN;
-}
-
-/* What there is of each memory: of a rank, and of a node. */
-static int64_t capacity_of(const struct machine *mc, struct node_bytes have, enum memory where)
-{
-    return where == MEMORY_DEVICE ? mc->hw.memory_bytes - (int64_t)mc->external_bytes
-           : where == MEMORY_HOST ? have.host
-                                  : have.disk;
-}
-
-/* Misses of different memories compare as shares of what there is: a node lacks a little host
- * memory for what its GPUs are far too small for. */
-static double share_missing(
-    const struct machine *mc, struct node_bytes have, enum memory where, double missing)
-{
-    double capacity = (double)capacity_of(mc, have, where);
-    return missing <= 0 ? 0 : capacity > 0 ? missing / capacity : INFINITY;
-}
-
-/* As estimate_short_by. */
-static int64_t short_by(
-    const struct thrifty *t, const struct machine *mc, struct node_bytes have, enum memory *where)
-{
-    int64_t capacity = capacity_of(mc, have, MEMORY_DEVICE);
-    *where = MEMORY_DEVICE;
-    if (t->live.of[MEMORY_DEVICE] > capacity)
-        return t->live.of[MEMORY_DEVICE] - capacity;
-    *where = MEMORY_HOST;
-    if (have.host > 0 && t->node.host > have.host)
-        return t->node.host - have.host;
-    *where = MEMORY_DISK;
-    return t->node.disk > have.disk ? t->node.disk - have.disk : 0;
-}
-
-struct thrift thriftiest(struct finder *f, const struct job *j, const struct shape_of_ranks *shape,
-    const struct machine *mc, struct node_bytes have)
-{
-    struct thrift best = {.short_by = INT64_MAX};
-    double best_share = INFINITY;
-    struct thrifts *all = thrifts_for(f, j, shape);
-    for (size_t i = 0; i < all->n && best.short_by > 0; i++) {
-        struct thrifty *t = &all->items[i];
-        /* states alone already miss by as much as the best so far */
-        double least = (double)t->state_bytes + mc->external_bytes - (double)mc->hw.memory_bytes;
-        if (!machine_computes(mc, t->strategy.precision) ||
-            (best.short_by < INT64_MAX &&
-                share_missing(mc, have, MEMORY_DEVICE, least) >= best_share) ||
-            !know_bytes(t, j, mc))
-            continue;
-        enum memory where;
-        int64_t missing = short_by(t, mc, have, &where);
-        double share = share_missing(mc, have, where, (double)missing);
-        if (share >= best_share && best.short_by < INT64_MAX)
-            continue;
-        best = (struct thrift){
-            t->live.of[MEMORY_DEVICE], missing, where, t->strategy, t->live, t->place};
-        best_share = share;
-    }
-    return best;
-}
+/* --- no memory --- */
 
 /* Of a cell of the group, whose memory is the same on any number of nodes. */
 static const struct machine *machine_for(const struct finder *f, const struct group *g)
@@ -246,7 +77,7 @@ static bool would_fit(struct finder *f, const struct group *g, const struct job 
         least.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
     if (is_bundled && space_state_bytes(&elems, &least) > g->hw.memory_bytes)
         return false;
-    return thriftiest(f, j, &shape, machine_for(f, g), node_of(g)).short_by == 0;
+    return thrifty_fits(f, j, &shape, machine_for(f, g), node_of(g));
 }
 
 /* Doubling the nodes, else halving the sequence, else bf16, else a larger memory. */
@@ -302,13 +133,9 @@ static void reject_for_want(struct finder *f, const struct group *g, int64_t nod
  * thriftiest strategy, in which computing takes longest, says whether that is too slow. */
 static double disk_share(struct finder *f, struct track *track, const struct thrift *t)
 {
-    struct estimate x;
-    if (track->disk_share > 0 && track->disk_place == t->place)
-        return track->disk_share;
-    if (estimate_quick(&x, &f->in->job->model, &t->strategy, &track->machine, NULL))
-        return 0;
-    track->disk_place = t->place;
-    track->disk_share = estimate_disk_share(&x);
+    if (track->disk_of != t->of)
+        track->disk_share = thrifty_disk_share(t->of, &f->in->job->model, &track->machine);
+    track->disk_of = t->of;
     return track->disk_share;
 }
 
