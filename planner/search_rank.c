@@ -32,6 +32,8 @@ struct ranking {
     size_t n_front, front_cap;
     size_t *of_group; /* by group: its first candidate, when all are ranked */
     double *merit;    /* by offer: the best allowed candidate's, INFINITY for none */
+    bool *can_run;    /* by offer: some candidate ends, and before the offer does */
+    double *over;     /* by group: the least miss of its candidates that can run */
     size_t *best;     /* offers with the least merits, by merit; at most max_plans */
     size_t n_best;
     size_t wanted;    /* plans asked for */
@@ -47,6 +49,7 @@ struct ranking *ranking_new(struct finder *f)
     r->max_plans = r->wanted > 2 ? r->wanted : 2;
     r->best = base_alloc((r->max_plans + 1) * sizeof *r->best);
     r->merit = base_calloc(offers + 1, sizeof *r->merit);
+    r->can_run = base_calloc(offers + 1, sizeof *r->can_run);
     for (size_t i = 0; i < offers; i++)
         r->merit[i] = INFINITY;
     return r;
@@ -60,6 +63,8 @@ void ranking_free(struct ranking *r)
     free(r->front);
     free(r->of_group);
     free(r->merit);
+    free(r->can_run);
+    free(r->over);
     free(r->best);
     free(r);
 }
@@ -75,6 +80,22 @@ bool ranking_is_empty(const struct ranking *r)
 static bool outlasts(const struct offer *o, const struct bill *b)
 {
     return b->run_s[BILL_MID] > offer_seconds_left(o); /* false when it is not known */
+}
+
+/* How far a bill is beyond the deadline and the budget, as ratios; the larger one counts. */
+struct miss {
+    const struct candidate *candidate;
+    double over;
+    bool is_late;
+};
+
+static struct miss miss_of(const struct job *j, const struct bill *b)
+{
+    double late = j->deadline_s > 0 ? b->run_s[BILL_MID] / j->deadline_s : 0;
+    bool counts = j->budget_micro_usd > 0 && b->is_priced;
+    double usd = (double)b->total_micro_usd[BILL_MID];
+    double dear = counts ? usd / (double)j->budget_micro_usd : 0;
+    return (struct miss){NULL, fmax(late, dear), late >= dear && late > 0};
 }
 
 static bool within_limits(const struct job *j, const struct offer *o, const struct bill *b)
@@ -219,10 +240,27 @@ static void update_best(struct ranking *r, size_t offer)
     }
 }
 
+/* What misses limits least is known by groups, whose number is known when there are candidates. */
+static void update_miss(struct ranking *r, const struct candidate *x)
+{
+    const struct finder *f = r->f;
+    if (!r->over) {
+        r->over = base_alloc((f->n_groups + 1) * sizeof *r->over);
+        for (size_t i = 0; i < f->n_groups; i++)
+            r->over[i] = INFINITY;
+    }
+    if (x->bill.never_ends || outlasts(offers_at(f->in->offers, x->offer), &x->bill))
+        return;
+    r->can_run[x->offer] = true;
+    double *over = &r->over[x->cell->group];
+    *over = fmin(*over, miss_of(f->in->job, &x->bill).over);
+}
+
 void ranking_update(struct ranking *r)
 {
     for (; r->n_updated < r->n; r->n_updated++) {
         const struct candidate *x = &r->all[r->n_updated];
+        update_miss(r, x);
         if (!x->is_allowed)
             continue;
         if (x->merit < r->merit[x->offer]) {
@@ -272,10 +310,27 @@ static bool needs_a_miss(const struct ranking *r, const struct group *g)
     return (j->budget_micro_usd > 0 || j->deadline_s > 0) && !has_allowed;
 }
 
+/* The cell may miss them less than what is known of the group, or tell that an offer can run. */
+static bool can_miss_least(const struct ranking *r, const struct cell *c, const struct least *least)
+{
+    const struct group *g = &r->f->groups[c->group];
+    for (size_t k = 0; k < g->n_offers; k++) {
+        const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
+        if (hardware_max_nodes(o) < c->nodes)
+            continue;
+        if (!r->over || !r->can_run[g->offers[k]])
+            return true;
+        struct bill bill = least_bill(r, o, c, least);
+        if (miss_of(r->f->in->job, &bill).over <= r->over[c->group])
+            return true;
+    }
+    return false;
+}
+
 bool ranking_can_matter(const struct ranking *r, const struct cell *c, const struct least *least)
 {
     const struct group *g = &r->f->groups[c->group];
-    if (needs_a_miss(r, g))
+    if (needs_a_miss(r, g) && can_miss_least(r, c, least))
         return true;
     for (size_t k = 0; k < g->n_offers; k++) {
         const struct offer *o = offers_at(r->f->in->offers, g->offers[k]);
@@ -590,21 +645,6 @@ bool ranking_fastest(
     return true;
 }
 
-/* How far a candidate is beyond the deadline and the budget, as ratios; the larger one counts. */
-struct miss {
-    const struct candidate *candidate;
-    double over;
-    bool is_late;
-};
-
-static struct miss miss_of(const struct job *j, const struct candidate *x)
-{
-    double late = j->deadline_s > 0 ? seconds_of(x) / j->deadline_s : 0;
-    bool counts = j->budget_micro_usd > 0 && x->bill.is_priced;
-    double dear = counts ? usd_of(x) / (double)j->budget_micro_usd : 0;
-    return (struct miss){x, fmax(late, dear), late >= dear && late > 0};
-}
-
 /* The candidate of a group that misses the limits least; none when one keeps them. */
 static struct miss least_miss(const struct ranking *r, size_t group)
 {
@@ -615,9 +655,9 @@ static struct miss least_miss(const struct ranking *r, size_t group)
         const struct offer *o = offers_at(r->f->in->offers, r->all[i].offer);
         if (r->all[i].is_too_large || r->all[i].bill.never_ends || outlasts(o, &r->all[i].bill))
             continue;
-        struct miss m = miss_of(r->f->in->job, &r->all[i]);
+        struct miss m = miss_of(r->f->in->job, &r->all[i].bill);
         if (m.over < best.over)
-            best = m;
+            best = (struct miss){&r->all[i], m.over, m.is_late};
     }
     return best;
 }
