@@ -38,8 +38,11 @@ static const struct option DATA[] = {
     {.name = "tokenizer",
         .kind = OPTION_FILE,
         .help = "tokenizer.json of a byte-level BPE; without one every byte is a token",
-        .detail = "As GPT-2, Llama 3, Qwen 2 and 3 and SmolLM2 have it. A file that asks for "
-                  "anything that would change the ids and is not known is refused.",
+        .detail = "As GPT-2, Llama 3, Qwen 2 and 3 and SmolLM2 have it; ids are those of the "
+                  "tokenizers package. A file that asks for anything that would change the ids and "
+                  "is not known is refused. Special tokens written out in a text become those "
+                  "tokens, and the post-processor is not applied: --bos and --eos say what stands "
+                  "around documents.",
         .example = "--tokenizer tokenizer.json"},
     {.name = "field",
         .kind = OPTION_TEXT,

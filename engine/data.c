@@ -73,10 +73,10 @@ static enum rc check_vocab(
         return err_set(e, RC_INVALID,
             "text is read as bytes and needs a vocabulary of 256; the model has %lld",
             (long long)vocab);
-    if (info->vocab > vocab)
+    if (info->ids_end > vocab)
         return err_set(e, RC_INVALID,
-            "'%s' was made with a vocabulary of %lld; the model has %lld, fewer", d->path,
-            (long long)info->vocab, (long long)vocab);
+            "data file '%s' holds the id %lld, outside the vocabulary of %lld", d->path,
+            (long long)info->ids_end - 1, (long long)vocab);
     return RC_OK;
 }
 

@@ -208,7 +208,6 @@ static void tell_inspected(
     put_count(v, "documents", info->documents, 0);
     put_count(v, "targets", info->has_mask ? s->targets : -1, -1);
     put_count(v, "largest_id", s->largest, -1);
-    put_count(v, "file_vocab", info->vocab, 0);
     put_count(v, "vocab", vocab, 0);
     put_count(v, "first_outside", s->first_outside, -1);
     put_count(v, "outside_id",
@@ -240,8 +239,8 @@ static enum rc inspect(const struct arguments *a, struct err *e)
         rc = token_file_check_index(f, e);
     if (!rc && a->tokenizer)
         rc = tokenizer_open(&t, a->tokenizer, e);
-    if (!rc && vocab == 0)
-        vocab = t ? tokenizer_vocab(t) : token_file_info(f)->vocab;
+    if (!rc && vocab == 0 && t)
+        vocab = tokenizer_vocab(t);
     if (!rc)
         rc = look_through(&s, f, vocab, e);
     if (!rc)
@@ -330,7 +329,7 @@ static enum rc convert_opened(const struct token_file *f, const struct arguments
     if (!rc && (s.smallest < 0 || s.largest > UINT32_MAX))
         rc = err_set(e, RC_INVALID, "'%s' holds %lld, which is no token id", a->files[0],
             (long long)(s.smallest < 0 ? s.smallest : s.largest));
-    o.vocab = info->vocab > 0 ? info->vocab : s.largest + 1;
+    o.vocab = s.largest + 1;
     o.end_of_text = c.end_of_text;
     if (!rc)
         rc = token_writer_open(&w, &o, e);

@@ -126,7 +126,7 @@ static enum rc berth_header(struct token_file *f, uint64_t *documents, struct er
         return err_set(e, RC_INVALID,
             "token file '%s' does not start as those of berth data do (byte 0)", path);
     uint64_t version = read_uint(p + 8, 4), width = read_uint(p + 12, 4);
-    uint64_t tokens = read_uint(p + 16, 8), vocab = read_uint(p + 32, 8);
+    uint64_t tokens = read_uint(p + 16, 8), ids_end = read_uint(p + 32, 8);
     uint64_t end = read_uint(p + 48, 8);
     *documents = read_uint(p + 24, 8);
     if (version != TOKEN_FILE_VERSION)
@@ -135,13 +135,13 @@ static enum rc berth_header(struct token_file *f, uint64_t *documents, struct er
     if (width != 2 && width != 4)
         return err_set(e, RC_INVALID, "token file '%s' has tokens of %llu bytes (byte 12)", path,
             (unsigned long long)width);
-    if (tokens > MAX_TOKENS || *documents > tokens || vocab > (uint64_t)1 << 32)
+    if (tokens > MAX_TOKENS || *documents > tokens || ids_end > (uint64_t)1 << 32)
         return err_set(
             e, RC_INVALID, "the header of token file '%s' is damaged (bytes 16 to 40)", path);
     f->info.token_bytes = (int)width;
     f->info.tokens = (int64_t)tokens;
     f->info.documents = (int64_t)*documents;
-    f->info.vocab = (int64_t)vocab;
+    f->info.ids_end = (int64_t)ids_end;
     f->info.has_mask = read_uint(p + 40, 8) == 1;
     f->info.end_of_text = end <= UINT32_MAX ? (int64_t)end : -1;
     return RC_OK;

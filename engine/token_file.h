@@ -8,7 +8,7 @@
  *        12  uint32 bytes of a token, 2 or 4
  *        16  uint64 tokens
  *        24  uint64 documents; 0: where they end is not recorded
- *        32  uint64 ids are below this; 0: not recorded
+ *        32  uint64 the largest id, plus 1; 0: not recorded
  *        40  uint64 1 when there is a loss mask
  *        48  uint64 id that ends documents, 2^64 - 1: none
  *        56  uint64 0
@@ -55,7 +55,7 @@ struct token_file_info {
     int64_t tokens;
     int64_t documents;   /* 0: where they end is not recorded */
     int64_t sequences;   /* Megatron's; else 0 */
-    int64_t vocab;       /* ids are below it; 0: not recorded */
+    int64_t ids_end;     /* the largest id, plus 1; 0: not recorded */
     int64_t end_of_text; /* id; -1: not recorded */
     bool has_mask;
 };

@@ -28,6 +28,7 @@ struct token_writer {
     FILE *ends, *mask; /* without a name: uint64 ends of documents, bits of the mask */
     unsigned char mask_bits;
     int64_t tokens, documents, document_end;
+    uint32_t largest; /* id */
 };
 
 static enum rc failed(const struct output *o, struct err *e)
@@ -215,6 +216,7 @@ enum rc token_writer_add(struct token_writer *w, const uint32_t *ids, const unsi
                 return err_set(e, RC_INVALID,
                     "token %lld is %u, which 2 bytes do not hold; use uint32 or kind berth",
                     (long long)(w->tokens + (int64_t)(done + i)), id);
+            w->largest = id > w->largest ? id : w->largest;
             put_uint(bytes + i * (size_t)w->token_bytes, id, w->token_bytes);
         }
         rc = put(&w->main, bytes, batch * (size_t)w->token_bytes, e);
@@ -262,7 +264,7 @@ static enum rc finish_berth(struct token_writer *w, struct err *e)
     put_uint(header + 12, (uint64_t)w->token_bytes, 4);
     put_uint(header + 16, (uint64_t)w->tokens, 8);
     put_uint(header + 24, (uint64_t)w->documents, 8);
-    put_uint(header + 32, (uint64_t)w->o.vocab, 8);
+    put_uint(header + 32, (uint64_t)w->largest + 1, 8);
     put_uint(header + 40, w->mask != NULL, 8);
     put_uint(header + 48, (uint64_t)w->o.end_of_text, 8);
     rewind(w->main.f);

@@ -14,7 +14,7 @@ struct token_writer;
 struct token_writer_options {
     const char *path;
     enum data_kind kind; /* berth, uint16, uint32, llmc or megatron */
-    int64_t vocab;       /* ids are below it; decides the width where the kind does not */
+    int64_t vocab;       /* ids are below it: the width where the kind does not decide it */
     int64_t end_of_text; /* id, noted in kind berth; -1: none */
     int has_mask;        /* kind berth only */
 };

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "engine/blend.h"
 #include "engine/random.h"
+#include "engine/token_writer.h"
 
 static char path[64];
 
@@ -314,6 +315,27 @@ static void a_mask_that_does_not_fit_its_tokens_is_refused(void **state)
     data_close(d);
 }
 
+/* A file that says its largest id is refused before the first step. */
+static void a_vocabulary_too_small_for_the_file_is_told_at_once(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct data *d;
+    struct token_writer *w;
+    const uint32_t ids[] = {1, 2, 99, 3, 4, 5};
+    snprintf(path, sizeof(path), "/tmp/berth-data-%d.tok", (int)getpid());
+    struct token_writer_options o = {.path = path, .kind = DATA_BERTH, .vocab = 500};
+    assert_int_equal(token_writer_open(&w, &o, &e), RC_OK);
+    assert_int_equal(token_writer_add(w, ids, NULL, 6, &e), RC_OK);
+    assert_int_equal(token_writer_finish(w, &e), RC_OK);
+    token_writer_close(w);
+    assert_int_equal(open_file(&d, "auto", 2, 99, &e), RC_INVALID);
+    assert_non_null(strstr(e.msg, "holds the id 99, outside the vocabulary of 99"));
+    assert_int_equal(open_file(&d, "auto", 2, 100, &e), RC_OK); /* though 500 might have been */
+    data_close(d);
+    unlink(path);
+}
+
 int test_data(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +347,7 @@ int test_data(void)
         cmocka_unit_test(a_blend_takes_each_source_by_its_weight_and_all_of_it),
         cmocka_unit_test(the_source_of_a_position_is_the_one_furthest_behind),
         cmocka_unit_test(irrational_weights_are_kept_to_a_millionth),
+        cmocka_unit_test(a_vocabulary_too_small_for_the_file_is_told_at_once),
         cmocka_unit_test(what_a_mask_leaves_out_is_no_target),
         cmocka_unit_test(a_mask_that_does_not_fit_its_tokens_is_refused),
     };
