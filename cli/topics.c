@@ -129,7 +129,9 @@ static void write_data_kinds(struct str *s)
                "    tokenizer=FILE  a tokenizer.json by which it is text (byte-level BPE)\n"
                "    mask=FILE       which tokens are learnt: for each one byte, 0 or 1, or one\n"
                "                    int32 label, -100 or the token itself\n"
-               "    weight=NUMBER   its share of the sequences beside those of other files\n\n"
+               "    weight=NUMBER   its share of the sequences beside those of other files\n"
+               "    documents=apart the first token of a document is not learnt; joined: it is\n"
+               "    eos=ID          documents end behind it, in a file that does not say where\n\n"
                "Tokenizer and mask lie where the file does. Kinds:\n\n");
     for (int k = 0; k < DATA_KINDS; k++)
         str_addf(s, "    %-8s %s\n", data_kind_name((enum data_kind)k),

@@ -18,6 +18,8 @@ struct source {
     struct token_file *file;
     struct mapped_file mask;
     int mask_bytes; /* of an entry: 0 (no mask beside the file), 1 or 4 */
+    bool is_apart;
+    int64_t eos; /* documents end behind it; -1: as the file says */
     int64_t samples;
 };
 
@@ -80,6 +82,16 @@ static enum rc check_vocab(
     return RC_OK;
 }
 
+static enum rc settle_documents(struct source *s, const struct data_source *d, struct err *e)
+{
+    s->is_apart = d->is_apart;
+    s->eos = token_file_info(s->file)->documents > 0 ? -1 : d->eos;
+    if (!d->is_apart || s->eos >= 0 || token_file_info(s->file)->documents > 0)
+        return RC_OK;
+    return err_set(e, RC_INVALID,
+        "'%s' does not say where documents end; with documents=apart it needs eos=ID", d->path);
+}
+
 static enum rc open_source(
     struct source *s, const struct data_source *d, const struct data_options *o, struct err *e)
 {
@@ -93,6 +105,8 @@ static enum rc open_source(
             "data file '%s' has %lld tokens, fewer than one sequence of %lld and its target",
             d->path, (long long)tokens, (long long)o->seq);
     rc = check_vocab(s, d, o->vocab, e);
+    if (!rc)
+        rc = settle_documents(s, d, e);
     return rc ? rc : open_mask(s, d, e);
 }
 
@@ -169,11 +183,56 @@ static int32_t label_at(const struct source *s, int64_t i)
     return label;
 }
 
-static bool counts(const struct source *s, int64_t i)
+/* The first document that does not end before token i. */
+static int64_t document_at(const struct source *s, int64_t i)
+{
+    int64_t low = 0, high = token_file_info(s->file)->documents;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (token_file_document_end(s->file, middle) < i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Walking through tokens of a source one after another. */
+struct walk {
+    const struct source *s;
+    int64_t document; /* that ends next */
+};
+
+static struct walk walk_from(const struct source *s, int64_t i)
+{
+    bool is_recorded = s->is_apart && s->eos < 0;
+    return (struct walk){s, is_recorded ? document_at(s, i) : 0};
+}
+
+/* Does token i begin a document? Asked for each token in turn. */
+static bool begins(struct walk *w, int64_t i)
+{
+    const struct source *s = w->s;
+    if (!s->is_apart || i == 0)
+        return false;
+    if (s->eos >= 0)
+        return token_file_at(s->file, i - 1) == s->eos;
+    int64_t documents = token_file_info(s->file)->documents;
+    while (w->document < documents && token_file_document_end(s->file, w->document) < i)
+        w->document++;
+    return w->document < documents && token_file_document_end(s->file, w->document) == i;
+}
+
+static bool is_unmasked(const struct source *s, int64_t i)
 {
     if (s->mask_bytes == 4)
         return label_at(s, i) != DATA_IGNORED_LABEL;
     return s->mask_bytes == 1 ? s->mask.p[i] != 0 : token_file_counts(s->file, i);
+}
+
+static bool counts(struct walk *w, int64_t i)
+{
+    return !begins(w, i) && is_unmasked(w->s, i);
 }
 
 /* What stands in the mask for token i must be one of the two things that it may be. */
@@ -202,9 +261,10 @@ enum rc data_sample(
     if (rc)
         return rc;
     memcpy(targets, tokens + 1, (size_t)(d->seq - 1) * sizeof(*targets));
+    struct walk w = walk_from(s, first + 1);
     for (int64_t i = 1; i <= d->seq && !rc; i++) {
         rc = check_entry(s, first + i, e);
-        if (!counts(s, first + i))
+        if (!counts(&w, first + i))
             targets[i - 1] = -1;
     }
     return rc;
@@ -214,10 +274,11 @@ int64_t data_targets(const struct data *d, int64_t position)
 {
     int64_t first, n = 0;
     const struct source *s = find(d, position, &first);
-    if (!s->mask_bytes && !token_file_info(s->file)->has_mask)
+    struct walk w = walk_from(s, first + 1);
+    if (!s->mask_bytes && !token_file_info(s->file)->has_mask && !s->is_apart)
         return d->seq;
     for (int64_t i = 1; i <= d->seq; i++)
-        n += counts(s, first + i);
+        n += counts(&w, first + i);
     return n;
 }
 
@@ -238,7 +299,7 @@ uint64_t data_fingerprint(const struct data *d)
         h = mix(mix(h, (uint64_t)tokens), (uint64_t)s->mask_bytes);
         for (int64_t k = 0; k < LOOKS; k++) {
             int64_t at = (int64_t)(random_bits(h, (uint64_t)k) % (uint64_t)tokens);
-            h = mix(h, (uint64_t)token_file_at(s->file, at) * 2 + counts(s, at));
+            h = mix(h, (uint64_t)token_file_at(s->file, at) * 2 + is_unmasked(s, at));
         }
     }
     return h;

@@ -8,7 +8,8 @@
  *
  * A mask says which tokens are targets; the others are read and not learnt: targets of -1. It comes
  * with the file (kind berth) or lies beside it, one entry a token: bytes, 0 for no target and 1 for
- * one, or int32 labels, -100 for no target and the token itself for one. */
+ * one, or int32 labels, -100 for no target and the token itself for one. With documents apart the
+ * first token of a document is no target either: what stands before it does not tell it. */
 #ifndef ENGINE_DATA_H
 #define ENGINE_DATA_H
 

@@ -23,7 +23,7 @@ void data_sources_release(struct data_sources *s)
 static struct data_source *add(struct data_sources *s)
 {
     s->v = base_realloc(s->v, (s->n + 1) * sizeof(*s->v));
-    s->v[s->n] = (struct data_source){.weight = 1};
+    s->v[s->n] = (struct data_source){.eos = -1, .weight = 1};
     return &s->v[s->n++];
 }
 
@@ -66,6 +66,19 @@ static enum rc set_weight(struct data_source *d, const char *value, struct err *
     return rc ? rc : check_weight(d->weight, e);
 }
 
+static enum rc set_documents(struct data_source *d, const char *value, struct err *e)
+{
+    d->is_apart = strcmp(value, "apart") == 0;
+    if (d->is_apart || strcmp(value, "joined") == 0)
+        return RC_OK;
+    return err_set(e, RC_INVALID, "documents are joined or apart");
+}
+
+static enum rc set_eos(struct data_source *d, const char *value, struct err *e)
+{
+    return units_parse_count(value, &d->eos, e);
+}
+
 static const struct {
     const char *name; /* with its = */
     enum rc (*set)(struct data_source *d, const char *value, struct err *e);
@@ -74,6 +87,8 @@ static const struct {
     {"tokenizer=", set_tokenizer},
     {"mask=", set_mask},
     {"weight=", set_weight},
+    {"documents=", set_documents},
+    {"eos=", set_eos},
 };
 
 /* Index of the key that text starts with, -1 when it does with none. */
@@ -175,6 +190,9 @@ struct json *data_sources_to_json(const struct data_sources *s)
         json_add_str(o, "tokenizer", d->tokenizer);
         json_add_str(o, "mask", d->mask);
         json_add_num(o, "weight", d->weight);
+        json_add_bool(o, "documents_apart", d->is_apart);
+        if (d->eos >= 0)
+            json_add_int(o, "eos", d->eos);
         json_push(list, o);
     }
     return list;
@@ -197,6 +215,8 @@ static enum rc read_one(struct data_source *d, const struct json *o, struct err 
     d->tokenizer = text_of(o, "tokenizer");
     d->mask = text_of(o, "mask");
     d->weight = json_num(o, "weight", 1);
+    d->is_apart = json_bool(o, "documents_apart", false);
+    d->eos = json_int(o, "eos", -1);
     rc = data_kind_parse(json_str(o, "kind", "auto"), &d->kind, e);
     return rc ? rc : check_weight(d->weight, e);
 }

@@ -1,14 +1,15 @@
 /* What a run trains on: one or several files, each with how it is read and how often it is taken.
  *
  * As text, one source a line: [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [mask=FILE]
- * [weight=NUMBER]. Without a word in front a path is local: a file of the user's machine that is
- * sent to the nodes; host: and shared: name one that is on every node. Tokenizer and mask lie where
- * the file itself does. */
+ * [weight=NUMBER] [documents=joined|apart] [eos=ID]. Without a word in front a path is local: a
+ * file of the user's machine that is sent to the nodes; host: and shared: name one that is on every
+ * node. Tokenizer and mask lie where the file itself does. */
 #ifndef PLANNER_DATA_SOURCE_H
 #define PLANNER_DATA_SOURCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "planner/data_kind.h"
@@ -24,6 +25,8 @@ struct data_source {
     char *tokenizer; /* tokenizer.json for kind text; NULL: none */
     char
         *mask; /* what counts as a target (engine/data.h); NULL: every token, or as the file says */
+    bool is_apart; /* the first token of a document is no target */
+    int64_t eos;   /* id behind which documents end where the file does not say it; -1: none */
     double weight; /* its share of the samples, beside the others' */
 };
 

@@ -124,6 +124,9 @@ all_files_of_all_sources_go_along() {
     says "/x/y.tok (must be there)" "$tmp/out"
     exits 2 dry --data "$tmp/m.bin" weight=0
     says "'weight=0'" "$tmp/err"
+    exits 0 dry --data "$tmp/m.bin" documents=apart --data "$tmp/m.u32" documents=apart eos=1
+    exits 2 dry --data "$tmp/m.bin" documents=away
+    says "documents are joined or apart" "$tmp/err"
     exits 2 dry --data "$tmp/a.txt" kind=text
     says 'tokenizer=FILE' "$tmp/err"
     exits 2 dry --data host:/x tokenizer=t.json

@@ -315,20 +315,79 @@ static void a_mask_that_does_not_fit_its_tokens_is_refused(void **state)
     data_close(d);
 }
 
+/* The sample at c is one of those that the file has, with these targets. */
+static void check_sample(
+    struct data *d, int64_t c, int64_t seq, const uint32_t *ids, const int32_t *want, int *seen)
+{
+    struct err e = ERR_INIT;
+    int32_t x[9], y[9];
+    int64_t n = 0, k = 0;
+    bool is_found = false;
+    assert_int_equal(data_sample(d, c, x, y, &e), RC_OK);
+    for (; (k + 1) * seq <= 9 && !is_found; k++) {
+        is_found = !seen[k];
+        for (int64_t t = 0; t < seq; t++)
+            is_found &= (uint32_t)x[t] == ids[k * seq + t] && y[t] == want[k * seq + t];
+    }
+    assert_true(is_found);
+    seen[k - 1] = 1;
+    for (int64_t t = 0; t < seq; t++)
+        n += y[t] >= 0;
+    assert_int_equal(data_targets(d, c), n);
+}
+
+static void write_tokens(const uint32_t *ids, int n, bool has_documents)
+{
+    struct err e = ERR_INIT;
+    struct token_writer *w;
+    struct token_writer_options o = {.path = path, .kind = DATA_BERTH, .vocab = 500};
+    snprintf(path, sizeof(path), "/tmp/berth-data-%d.tok", (int)getpid());
+    assert_int_equal(token_writer_open(&w, &o, &e), RC_OK);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(token_writer_add(w, &ids[i], NULL, 1, &e), RC_OK);
+        if (has_documents && ids[i] == 0)
+            assert_int_equal(token_writer_end_document(w, &e), RC_OK);
+    }
+    assert_int_equal(token_writer_finish(w, &e), RC_OK);
+    token_writer_close(w);
+}
+
+/* Documents of 1, 3 and 6 tokens; ids 0 end them. */
+static void the_first_token_of_a_document_apart_is_no_target(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct data *d;
+    const uint32_t ids[] = {0, 5, 6, 0, 7, 8, 9, 10, 11, 0};
+    const int32_t want[9] = {-1, 6, 0, -1, 8, 9, 10, 11, 0};
+    for (int is_recorded = 0; is_recorded < 2; is_recorded++) {
+        write_tokens(ids, 10, is_recorded);
+        struct data_source source = {
+            .path = path, .weight = 1, .is_apart = true, .eos = is_recorded ? -1 : 0};
+        for (int64_t seq = 1; seq <= 9; seq++) {
+            int seen[9] = {0};
+            struct data_options o = {.sources = &source, .n = 1, .seq = seq, .vocab = 20};
+            assert_int_equal(data_open(&d, &o, &e), RC_OK);
+            for (int64_t c = 0; c < data_samples(d); c++)
+                check_sample(d, c, seq, ids, want, seen);
+            data_close(d);
+        }
+    }
+    write_tokens(ids, 10, false);
+    struct data_source source = {.path = path, .weight = 1, .is_apart = true, .eos = -1};
+    struct data_options o = {.sources = &source, .n = 1, .seq = 1, .vocab = 20};
+    assert_int_equal(data_open(&d, &o, &e), RC_INVALID);
+    assert_non_null(strstr(e.msg, "needs eos=ID"));
+    unlink(path);
+}
+
 /* A file that says its largest id is refused before the first step. */
 static void a_vocabulary_too_small_for_the_file_is_told_at_once(void **state)
 {
     (void)state;
     struct err e = ERR_INIT;
     struct data *d;
-    struct token_writer *w;
-    const uint32_t ids[] = {1, 2, 99, 3, 4, 5};
-    snprintf(path, sizeof(path), "/tmp/berth-data-%d.tok", (int)getpid());
-    struct token_writer_options o = {.path = path, .kind = DATA_BERTH, .vocab = 500};
-    assert_int_equal(token_writer_open(&w, &o, &e), RC_OK);
-    assert_int_equal(token_writer_add(w, ids, NULL, 6, &e), RC_OK);
-    assert_int_equal(token_writer_finish(w, &e), RC_OK);
-    token_writer_close(w);
+    write_tokens((const uint32_t[]){1, 2, 99, 3, 4, 5}, 6, false);
     assert_int_equal(open_file(&d, "auto", 2, 99, &e), RC_INVALID);
     assert_non_null(strstr(e.msg, "holds the id 99, outside the vocabulary of 99"));
     assert_int_equal(open_file(&d, "auto", 2, 100, &e), RC_OK); /* though 500 might have been */
@@ -347,6 +406,7 @@ int test_data(void)
         cmocka_unit_test(a_blend_takes_each_source_by_its_weight_and_all_of_it),
         cmocka_unit_test(the_source_of_a_position_is_the_one_furthest_behind),
         cmocka_unit_test(irrational_weights_are_kept_to_a_millionth),
+        cmocka_unit_test(the_first_token_of_a_document_apart_is_no_target),
         cmocka_unit_test(a_vocabulary_too_small_for_the_file_is_told_at_once),
         cmocka_unit_test(what_a_mask_leaves_out_is_no_target),
         cmocka_unit_test(a_mask_that_does_not_fit_its_tokens_is_refused),
