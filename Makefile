@@ -17,7 +17,7 @@ SAN ?=
 # --- packages: installed when a header or program they bring is missing ---------------------------
 
 PACKAGES := build-essential pkg-config libjansson-dev libssl-dev libssh2-1-dev libncurses-dev libxxhash-dev libcminpack-dev \
-            libpcre2-dev libutf8proc-dev
+            libpcre2-dev libutf8proc-dev liburing-dev
 TEST_PACKAGES := libcmocka-dev libvterm-dev openssh-server openssh-client tmux clang clang-format jq procps
 
 DEPS_STAMP := build/.packages
@@ -56,7 +56,7 @@ objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out kernels/%_cpu.c cli/main.c e
 lib = $(BUILD)/lib/$(subst /,_,$(1)).a
 libs = $(foreach f,$(1),$(call lib,$(f)))
 
-STATIC := -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc -lcrypto -Wl,-Bdynamic -lm
+STATIC := -Wl,-Bstatic -ljansson -lpcre2-8 -lutf8proc -lcrypto -luring -Wl,-Bdynamic -lm
 BERTH_LIBS := $(STATIC) -lssh2 -lncursesw -ltinfo -lcminpack
 ENGINE_LIBS := $(STATIC)
 

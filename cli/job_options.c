@@ -106,6 +106,16 @@ static const struct option LIMITS[] = {
         .choices = "ddp|zero1|zero2|zero3|hsdp",
         .help = "only this way of sharding",
         .example = "--strategy zero3"},
+    {.name = "offload",
+        .kind = OPTION_CHOICE,
+        .is_repeatable = true,
+        .argument = "WHAT",
+        .choices = "none|optimizer|optimizer+params|nvme|activations",
+        .help = "only with this kept off the device, on CPU nodes too",
+        .detail = "Without it the search thinks of optimizer on GPUs, of activations and "
+                  "optimizer+params where nothing fits without, and of nvme last. On CPU nodes "
+                  "nvme alone saves memory.",
+        .example = "--offload nvme"},
     {.name = "spot",
         .kind = OPTION_CHOICE,
         .is_setting = true,
@@ -188,6 +198,8 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
         rc = take_list(args, "fabric", j->fabric, e);
     if (!rc)
         rc = take_list(args, "strategy", j->strategy, e);
+    if (!rc)
+        rc = take_list(args, "offload", j->offload, e);
     if (!rc)
         rc = take_list(args, "gpu", j->gpu, e);
     return rc;

@@ -242,6 +242,9 @@ void run_status_json(struct json *doc, const struct run_info *r)
     json_add(doc, "memory", memory ? json_clone(memory) : NULL);
     const struct json *evaluation = json_get(r->status, "evaluation");
     json_add(doc, "evaluation", evaluation ? json_clone(evaluation) : NULL);
+    const struct json *disk = json_get(r->status, "disk");
+    if (disk)
+        json_add(doc, "disk", json_clone(disk));
     json_add_num(predicted, "step_seconds", r->predicted_step_s);
     json_add_num(predicted, "tokens_per_second", r->predicted_tokens_per_s);
     json_add_num(predicted, "mfu", r->predicted_mfu);
@@ -287,6 +290,18 @@ static void print_validation(struct out *out, const struct run_info *r)
     if (v)
         out_printf(out, "  %-14s %14.4f   of step %lld\n", "validation", json_num(v, "loss", NAN),
             (long long)json_int(v, "step", -1));
+}
+
+static void print_disk(struct out *out, const struct run_info *r)
+{
+    char bytes[UNITS_TEXT], written[UNITS_TEXT], rate[UNITS_TEXT];
+    const struct json *d = json_get(r->status, "disk");
+    if (!d)
+        return;
+    out_printf(out, "  on disk: %s of states a rank, %s written a step; %s/s at the start, %s\n",
+        units_bytes(bytes, json_num(d, "bytes", 0)),
+        units_bytes(written, json_num(d, "written_bytes_per_step", 0)),
+        units_bytes(rate, json_num(d, "bytes_per_s", 0)), json_str(d, "way", ""));
 }
 
 static void print_measured(struct out *out, const struct run_info *r)
@@ -341,6 +356,7 @@ void run_status_text(struct out *out, const struct run_info *r)
         out_printf(out, "  cost so far: %s (%s an hour)\n", units_usd(text, cost),
             units_usd((char[UNITS_TEXT]){0}, r->money.micro_usd_per_hour));
     json_free(m);
+    print_disk(out, r);
     print_measured(out, r);
 }
 

@@ -54,7 +54,7 @@ static const struct option HOW[] = {
             "optimizer: its states in host memory, where they are updated; +params: "
             "parameters and gradients too (zero3, hsdp), copied up for each gather; nvme: the "
             "optimizer's states on the disk of the node; activations: in host memory what "
-            "blocks keep for backward. All but optimizer is for prediction.",
+            "blocks keep for backward.",
         .example = "--offload optimizer"},
     {.name = "prefetch",
         .kind = OPTION_COUNT,

@@ -266,11 +266,12 @@ static void write_memory(struct str *s)
                "trades activations for time. Offload moves states off the GPU: the optimizer\n"
                "alone to host memory; optimizer+params, parameters and gradients too, of which\n"
                "each unit is copied up for its gather; nvme, the optimizer's states to the disk\n"
-               "of the node, through host buffers of two units; activations, what blocks keep\n"
-               "for backward to host memory. All but the first are for prediction. Plans use\n"
-               "them where nothing fits without, and nvme, if it takes more than half of a step,\n"
-               "only where no other offer does without. Reports then name the parts of host\n"
-               "memory and of the disk too, and what a run writes to it: drives wear out.\n\n"
+               "of the node (berth launch --nvme-dir), through host buffers of three units;\n"
+               "activations, what blocks keep for backward to host memory. Plans use them where\n"
+               "nothing fits without, and nvme, if it takes more than half of a step, only where\n"
+               "no other offer does without; --offload asks for one. Reports then name the parts\n"
+               "of host memory and of the disk too, and what a run writes to it: drives wear\n"
+               "out.\n\n"
                "What is outside the list (driver context, code, libraries) is set aside first,\n"
                "as external. fit_probability says how likely it all fits.\n");
 }

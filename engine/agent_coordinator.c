@@ -52,6 +52,7 @@ struct coord {
     struct json *metrics;    /* last record */
     struct json *memory;     /* what rank 0 told of it; NULL before */
     struct json *evaluation; /* the last one; NULL before */
+    struct json *disk;       /* what rank 0 told of it; NULL where nothing is kept there */
 };
 
 struct coord *coord_new(const struct run_spec *spec, const struct coord_ops *ops, void *ctx,
@@ -81,6 +82,7 @@ void coord_free(struct coord *c)
     json_free(c->metrics);
     json_free(c->memory);
     json_free(c->evaluation);
+    json_free(c->disk);
     free(c->nodes);
     free(c->ranks);
     free(c);
@@ -453,6 +455,21 @@ static void took_memory(struct coord *c, const struct json *event)
     json_free(v);
 }
 
+static void took_disk(struct coord *c, const struct json *event)
+{
+    json_free(c->disk);
+    c->disk = json_obj();
+    json_add_int(c->disk, "bytes", json_int(event, "bytes", 0));
+    json_add_int(c->disk, "written_bytes_per_step", json_int(event, "written_bytes_per_step", 0));
+    json_add_num(c->disk, "bytes_per_s", json_num(event, "bytes_per_s", NAN));
+    json_add_str(c->disk, "way", json_str(event, "way", ""));
+    struct json *v = json_clone(c->disk);
+    json_add_str(v, "event", "disk");
+    json_add_int(v, "rank", 0);
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
 static void took_empty(struct coord *c, size_t host)
 {
     if (c->nodes[host].state == NODE_JOINED)
@@ -486,6 +503,8 @@ void coord_event(struct coord *c, size_t host, const struct json *event, double 
         took_evaluation(c, event);
     else if (strcmp(name, "memory") == 0 && number == 0)
         took_memory(c, event);
+    else if (strcmp(name, "disk") == 0 && number == 0)
+        took_disk(c, event);
     else if (strcmp(name, "failed") == 0)
         rank_fails(c, host, number, event, now_s);
     else if (strcmp(name, "finished") == 0)
@@ -696,6 +715,8 @@ struct json *coord_status(const struct coord *c, double now_s)
     json_add(o, "metrics", c->metrics ? json_clone(c->metrics) : NULL);
     json_add(o, "memory", c->memory ? json_clone(c->memory) : NULL);
     json_add(o, "evaluation", c->evaluation ? json_clone(c->evaluation) : NULL);
+    if (c->disk)
+        json_add(o, "disk", json_clone(c->disk));
     if (c->spec->host_count <= 100) /* more would not fit into a message */
         json_add(o, "hosts", hosts_status(c, now_s));
     return o;

@@ -62,18 +62,22 @@ static void overlap(const struct span *span, char *to, uint64_t at, size_t n)
         memcpy(to + (begin - at), (const char *)span->from + (begin - span->first), end - begin);
 }
 
-static void fill(const struct image *im, char *to, uint64_t at, size_t n)
+static enum rc fill(const struct image *im, char *to, uint64_t at, size_t n, struct err *e)
 {
+    enum rc rc = RC_OK;
     struct span s = {im->header.p, 0, im->header.len};
     overlap(&s, to, at, n);
-    for (size_t i = 0; i < im->n_pieces && im->first[i] < at + n; i++) {
+    for (size_t i = 0; i < im->n_pieces && im->first[i] < at + n && !rc; i++) {
         const struct piece *p = &im->piece[i];
         s = (struct span){NULL, im->first[i], (uint64_t)p->count * sizeof(float)};
         if (s.first + s.bytes <= at)
             continue;
+        rc = executor_fetch_state(im->x, p->unit, p->kind, e);
         s.from = source(im, p);
-        overlap(&s, to, at, n);
+        if (!rc)
+            overlap(&s, to, at, n);
     }
+    return rc;
 }
 
 static size_t chunk_bytes(const struct image *im, size_t chunk)
@@ -90,7 +94,8 @@ static void ensure_copied(struct image *im, size_t chunk)
         im->copied[chunk] = BEING_COPIED;
         pthread_mutex_unlock(&im->mutex);
         uint64_t at = chunk * DURABLE_PIECE_BYTES;
-        fill(im, im->memory + at, at, chunk_bytes(im, chunk));
+        /* what is staged is in memory already: nothing can fail */
+        fill(im, im->memory + at, at, chunk_bytes(im, chunk), NULL);
         pthread_mutex_lock(&im->mutex);
         im->copied[chunk] = COPIED;
         pthread_cond_broadcast(&im->changed);
@@ -311,7 +316,8 @@ const void *image_at(void *arg, uint64_t at, size_t n, struct err *e)
     struct image *im = arg;
     if (im->is_staged)
         return staged_at(im, at, n);
-    fill(im, im->memory, at, n);
+    if (fill(im, im->memory, at, n, e))
+        return NULL;
     if (at == im->hashed) {
         hash_stream_add(im->hash, im->memory, n);
         im->hashed += n;

@@ -39,8 +39,8 @@ void image_before_update(void *im, int unit);
 double image_waited_s(struct image *im);
 
 /* Bytes [at, at + n), n at most DURABLE_PIECE_BYTES and at a multiple of it: aligned to
- * DURABLE_ALIGN, and readable up to the next multiple. Borrowed until the next call. A
- * transfer_source. */
+ * DURABLE_ALIGN, and readable up to the next multiple. Borrowed until the next call; NULL when
+ * states on disk cannot be read. A transfer_source. */
 const void *image_at(void *im, uint64_t at, size_t n, struct err *e);
 /* Of all bytes, once they have been read from front to back. */
 struct hash128 image_hash(struct image *im);

@@ -388,6 +388,23 @@ static enum rc read_extent(void *arg, const struct piece *p, int file, int64_t e
         r->target + piece_offset, (size_t)count * sizeof(float), e);
 }
 
+static bool is_same_state(const struct piece *a, const struct piece *b)
+{
+    return a->unit == b->unit && a->kind == b->kind;
+}
+
+static enum rc read_piece(
+    struct reading *r, const struct piece *p, bool is_last_of_state, struct err *e)
+{
+    struct executor *x = r->l->x;
+    enum rc rc = executor_fetch_state(x, p->unit, p->kind, e);
+    struct state_view v = executor_state(x, p->unit, p->kind);
+    r->target = v.data + (p->unit_first - v.first);
+    if (!rc)
+        rc = each_extent(r->l, p, read_extent, r, e);
+    return rc || !is_last_of_state ? rc : executor_store_state(x, p->unit, p->kind, e);
+}
+
 static enum rc read_state(struct load *l, struct err *e)
 {
     const struct schedule *s = executor_schedule(l->x);
@@ -396,11 +413,9 @@ static enum rc read_state(struct load *l, struct err *e)
     struct piece *pieces;
     size_t n = checkpoint_pieces(s, comm_group_rank(l->c, GROUP_SHARD), &pieces);
     enum rc rc = RC_OK;
-    for (size_t i = 0; i < n && !rc; i++) {
-        struct state_view v = executor_state(l->x, pieces[i].unit, pieces[i].kind);
-        r.target = v.data + (pieces[i].unit_first - v.first);
-        rc = each_extent(l, &pieces[i], read_extent, &r, e);
-    }
+    for (size_t i = 0; i < n && !rc; i++)
+        rc =
+            read_piece(&r, &pieces[i], i + 1 == n || !is_same_state(&pieces[i], &pieces[i + 1]), e);
     for (int f = 0; f < l->n_files; f++)
         st_close(r.reader[f]);
     free(r.reader);

@@ -34,6 +34,8 @@ static enum rc write_image(struct checkpoint_job *j, struct durable_file *f, str
         uint64_t left = f->bytes - at;
         size_t n = left < DURABLE_PIECE_BYTES ? left : DURABLE_PIECE_BYTES;
         const void *bytes = image_at(j->image, at, n, e);
+        if (!bytes)
+            return RC_IO;
         if (atomic_load(&j->is_given_up))
             return err_set(e, RC_INTERRUPTED, "writing '%s' was given up", f->path);
         rc = durable_write(f, bytes, n, e);

@@ -14,6 +14,7 @@
 #include "planner/schedule.h"
 
 struct comm;
+struct disk;
 struct kernels;
 struct device;
 
@@ -25,6 +26,7 @@ struct op_context {
     const struct schedule *schedule;
     const struct kernels *kernels;
     struct comm *comm;
+    struct disk *disk; /* NULL: nothing is kept there */
     /* optimizer step */
     double lr, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: no clipping */
     double max_loss, max_grad_norm;                        /* above them there is no update */
@@ -59,7 +61,7 @@ struct device_ops {
     const char *name;
     enum rc (*open)(struct device **out, const struct device_options *o,
         const struct op_context *context, struct err *e);
-    /* One zeroed slab per memory, once; *base stays valid until close. */
+    /* One zeroed slab per memory but the disk, once; *base stays valid until close. */
     enum rc (*slab)(
         struct device *d, enum memory memory, int64_t bytes, void **base, struct err *e);
     void (*submit)(struct device *d, const struct task *t);

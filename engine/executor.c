@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/comm.h"
+#include "engine/disk.h"
 #include "engine/memory_use.h"
 #include "kernels/kernels.h"
 
@@ -20,6 +21,8 @@ struct executor {
     struct task_log *log; /* of one section */
     int32_t n_log;
     int64_t micro; /* running, for the observer */
+    double disk_bytes_per_s;
+    int32_t fetched; /* buffer on disk whose contents are in its unit's swap buffer, -1 */
 };
 
 /* --- addresses --- */
@@ -60,6 +63,12 @@ int64_t executor_external_bytes(const struct executor *x)
 bool executor_is_first_replica(const struct executor *x)
 {
     return comm_group_rank(x->o.comm, GROUP_REPLICA) == 0;
+}
+
+struct disk *executor_disk(const struct executor *x, double *bytes_per_s)
+{
+    *bytes_per_s = x->disk_bytes_per_s;
+    return x->context.disk;
 }
 
 /* --- life cycle --- */
@@ -111,6 +120,27 @@ static enum rc check_model(const struct model *m, struct err *e)
     return RC_OK;
 }
 
+static enum rc open_slabs(struct executor *x, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (int m = 0; m < MEMORY_DISK && !rc; m++) {
+        void *base = NULL;
+        rc = x->o.device->slab(x->device, (enum memory)m, x->s->slab_bytes[m], &base, e);
+        x->slab[m] = base;
+    }
+    if (rc || x->s->slab_bytes[MEMORY_DISK] == 0)
+        return rc;
+    struct disk_options o = {
+        .dirs = x->o.disk_dirs, .n_dirs = x->o.n_disk_dirs, .bytes = x->s->slab_bytes[MEMORY_DISK]};
+    rc = disk_open(&x->context.disk, &o, e);
+    if (rc)
+        return rc;
+    x->slab[MEMORY_DISK] = disk_base(x->context.disk);
+    /* states are not there yet */
+    return disk_measure(x->context.disk, x->slab[MEMORY_HOST], x->s->slab_bytes[MEMORY_HOST],
+        &x->disk_bytes_per_s, e);
+}
+
 enum rc executor_open(struct executor **out, const struct schedule *s,
     const struct executor_options *o, struct err *e)
 {
@@ -124,17 +154,15 @@ enum rc executor_open(struct executor **out, const struct schedule *s,
     x->s = s;
     x->o = *o;
     x->shard_rank = comm_group_rank(o->comm, GROUP_SHARD);
+    x->fetched = -1;
     x->context = (struct op_context){.schedule = s, .kernels = o->kernels, .comm = o->comm};
     int32_t longest = 0;
     for (int i = 0; i < s->n_sections; i++)
         longest = s->section[i].n_ops > longest ? s->section[i].n_ops : longest;
     x->log = base_calloc((size_t)longest, sizeof(*x->log));
     rc = o->device->open(&x->device, &o->device_options, &x->context, e);
-    for (int m = 0; m < MEMORY_COUNT && !rc; m++) {
-        void *base = NULL;
-        rc = o->device->slab(x->device, (enum memory)m, s->slab_bytes[m], &base, e);
-        x->slab[m] = base;
-    }
+    if (!rc)
+        rc = open_slabs(x, e);
     if (rc) {
         executor_close(x);
         return rc;
@@ -150,6 +178,7 @@ void executor_close(struct executor *x)
         return;
     if (x->device)
         x->o.device->close(x->device);
+    disk_close(x->context.disk);
     free(x->log);
     free(x);
 }
@@ -252,6 +281,7 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     struct step_result *out, struct err *e)
 {
     memset(out, 0, sizeof(*out));
+    x->fetched = -1;
     set_context(x, p);
     double *scalars = executor_buffer(x, x->s->scalars);
     memset(scalars, 0, SCALAR_COUNT * sizeof(*scalars));
@@ -358,14 +388,36 @@ static int32_t state_buffer(const struct unit_buffers *b, enum state_kind kind)
     return kind == STATE_M ? b->m : kind == STATE_V ? b->v : b->grad;
 }
 
+/* Is the whole unit kept, and not the own part alone? */
+static bool is_whole(const struct schedule *s, int unit, enum state_kind kind)
+{
+    const struct strategy *st = &s->strategy;
+    bool is_param = kind == STATE_MASTER && s->state[unit].master < 0;
+    int64_t shards = kind == STATE_GRADIENT ? strategy_gradient_shards(st)
+                     : is_param             ? strategy_parameter_shards(st)
+                                            : strategy_optimizer_shards(st);
+    return shards == 1;
+}
+
+/* Where in its unit's swap buffer a buffer on disk goes: after those of the kinds before. */
+static char *swap_place(struct executor *x, const struct unit_buffers *b, int32_t id)
+{
+    const int32_t order[] = {b->master, b->m, b->v};
+    char *at = executor_buffer(x, b->swap);
+    for (int i = 0; order[i] != id; i++)
+        at += order[i] >= 0 ? x->s->buffers[order[i]].bytes : 0;
+    return at;
+}
+
 struct state_view executor_state(struct executor *x, int unit, enum state_kind kind)
 {
     const struct unit_layout *u = &x->s->unit[unit];
-    int32_t id = state_buffer(&x->s->state[unit], kind);
-    float *data = executor_buffer(x, id);
+    const struct unit_buffers *b = &x->s->state[unit];
+    int32_t id = state_buffer(b, kind);
+    bool is_on_disk = x->s->buffers[id].memory == MEMORY_DISK;
+    void *data = is_on_disk ? swap_place(x, b, id) : executor_buffer(x, id);
     struct state_view v = {data, x->shard_rank * u->shard_elems, u->shard_elems};
-    bool is_whole = x->s->buffers[id].bytes == u->elems * (int64_t)sizeof(float);
-    if (is_whole)
+    if (is_whole(x->s, unit, kind))
         v.data += v.first;
     return v;
 }
@@ -376,50 +428,90 @@ void executor_on_update(struct executor *x, update_fn *fn, void *arg)
     x->context.update_arg = arg;
 }
 
-static enum rc publish_whole(struct executor *x, int32_t id, struct err *e)
+static enum rc move_state(
+    struct executor *x, int unit, enum state_kind kind, bool is_write, struct err *e)
 {
-    const struct buffer *b = &x->s->buffers[id];
-    char *base = executor_buffer(x, id);
-    int size = comm_group_size(x->o.comm, GROUP_SHARD);
-    size_t part = (size_t)b->bytes / (size_t)size;
-    return comm_all_gather(
-        x->o.comm, CHANNEL_GATHER, GROUP_SHARD, base + part * (size_t)x->shard_rank, base, part, e);
+    const struct unit_buffers *b = &x->s->state[unit];
+    int32_t id = state_buffer(b, kind);
+    if (x->s->buffers[id].memory != MEMORY_DISK || (!is_write && x->fetched == id))
+        return RC_OK;
+    struct disk_part part = {
+        executor_buffer(x, id), swap_place(x, b, id), x->s->buffers[id].bytes, is_write};
+    x->fetched = -1;
+    enum rc rc = disk_move(x->context.disk, &part, 1, e);
+    x->fetched = rc ? -1 : id;
+    return rc;
 }
 
-/* The own part of the parameters, rounded from the master values. */
-static void publish_own(struct executor *x, int unit)
+enum rc executor_fetch_state(struct executor *x, int unit, enum state_kind kind, struct err *e)
+{
+    return move_state(x, unit, kind, false, e);
+}
+
+enum rc executor_store_state(struct executor *x, int unit, enum state_kind kind, struct err *e)
+{
+    return move_state(x, unit, kind, true, e);
+}
+
+/* The parts of the peers. */
+static enum rc gather_parts(struct executor *x, char *whole, size_t bytes, struct err *e)
+{
+    size_t part = bytes / (size_t)comm_group_size(x->o.comm, GROUP_SHARD);
+    return comm_all_gather(x->o.comm, CHANNEL_GATHER, GROUP_SHARD,
+        whole + part * (size_t)x->shard_rank, whole, part, e);
+}
+
+/* A replicated optimizer: its other parts come from the peers. */
+static enum rc publish_states(struct executor *x, int unit, struct err *e)
+{
+    static const enum state_kind kinds[] = {STATE_M, STATE_V, STATE_MASTER};
+    const struct unit_buffers *b = &x->s->state[unit];
+    size_t bytes = (size_t)x->s->unit[unit].elems * sizeof(float);
+    enum rc rc = RC_OK;
+    if (x->s->shards == 1 || !is_whole(x->s, unit, STATE_M))
+        return RC_OK;
+    for (size_t i = 0; i < BASE_COUNT(kinds) && !rc; i++) {
+        if (kinds[i] == STATE_MASTER && b->master < 0) /* the parameters are */
+            continue;
+        rc = executor_fetch_state(x, unit, kinds[i], e);
+        struct state_view v = executor_state(x, unit, kinds[i]);
+        if (!rc)
+            rc = gather_parts(x, (char *)(v.data - v.first), bytes, e);
+        if (!rc)
+            rc = executor_store_state(x, unit, kinds[i], e);
+    }
+    return rc;
+}
+
+/* The own part of the parameters, rounded from the master values; then those of the peers. */
+static enum rc publish_params(struct executor *x, int unit, struct err *e)
 {
     const struct unit_layout *u = &x->s->unit[unit];
     const struct unit_buffers *b = &x->s->state[unit];
-    struct state_view v = executor_state(x, unit, STATE_MASTER);
     int64_t bytes = precision_bytes(x->s->strategy.precision);
+    bool has_all = strategy_parameter_shards(&x->s->strategy) == 1;
     char *param = executor_buffer(x, b->param);
-    if (x->s->buffers[b->param].bytes == u->elems * bytes)
-        param += v.first * bytes;
-    if (b->master < 0)
-        return;
-    if (x->s->strategy.precision == PRECISION_BF16)
-        x->o.kernels->fp32_to_bf16(NULL, (uint16_t *)(void *)param, v.data, v.count);
-    else
-        memcpy(param, v.data, (size_t)v.count * sizeof(float));
+    enum rc rc = executor_fetch_state(x, unit, STATE_MASTER, e);
+    if (rc)
+        return rc;
+    struct state_view v = executor_state(x, unit, STATE_MASTER);
+    char *own = param + (has_all ? v.first * bytes : 0);
+    if (b->master >= 0 && x->s->strategy.precision == PRECISION_BF16)
+        x->o.kernels->fp32_to_bf16(NULL, (uint16_t *)(void *)own, v.data, v.count);
+    else if (b->master >= 0)
+        memcpy(own, v.data, (size_t)v.count * sizeof(float));
+    if (has_all && x->s->shards > 1)
+        rc = gather_parts(x, param, (size_t)(u->elems * bytes), e);
+    return rc;
 }
 
 enum rc executor_publish(struct executor *x, struct err *e)
 {
     enum rc rc = RC_OK;
     for (int u = 0; u < x->s->n_units && !rc; u++) {
-        const struct unit_buffers *b = &x->s->state[u];
-        int64_t whole = x->s->unit[u].elems;
-        int64_t element = precision_bytes(x->s->strategy.precision);
-        publish_own(x, u);
-        /* a replicated optimizer: its other parts come from the peers as well */
-        int32_t replicated[] = {b->master, b->m, b->v};
-        for (size_t i = 0; i < BASE_COUNT(replicated) && !rc; i++)
-            if (replicated[i] >= 0 && x->s->shards > 1 &&
-                x->s->buffers[replicated[i]].bytes == whole * (int64_t)sizeof(float))
-                rc = publish_whole(x, replicated[i], e);
-        if (!rc && x->s->shards > 1 && x->s->buffers[b->param].bytes == whole * element)
-            rc = publish_whole(x, b->param, e);
+        rc = publish_states(x, u, e);
+        if (!rc)
+            rc = publish_params(x, u, e);
     }
     return rc;
 }

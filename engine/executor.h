@@ -24,7 +24,9 @@ struct executor_options {
     const struct device_ops *device;
     struct device_options device_options;
     const struct kernels *kernels;
-    struct comm *comm;   /* kept until executor_close */
+    struct comm *comm;            /* kept until executor_close */
+    const char *const *disk_dirs; /* folders for what the plan keeps on disk; kept likewise */
+    int n_disk_dirs;
     observe_fn *observe; /* called after each section, or NULL */
     void *observe_arg;   /* kept likewise */
 };
@@ -93,8 +95,18 @@ struct state_view {
 struct state_view executor_state(struct executor *x, int unit, enum state_kind kind);
 /* fn is called before each update of a unit's state, from the lane that makes it; NULL: none. */
 void executor_on_update(struct executor *x, update_fn *fn, void *arg);
+/* Where states lie on disk, executor_state points to where they are in memory after this, until
+ * another is fetched or a step is made; what is changed there must be stored. Does nothing for
+ * others, and for one that is there already. */
+enum rc executor_fetch_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
+enum rc executor_store_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
 /* After the master values changed: bring parameters up to date on this rank and its group. */
 enum rc executor_publish(struct executor *x, struct err *e);
+
+/* The disk that states are kept on, and how fast it was when the executor was opened; NULL: none.
+ */
+struct disk;
+struct disk *executor_disk(const struct executor *x, double *bytes_per_s);
 
 /* Bytes of this process outside the slabs and outside files, with what it shares for collectives
  * beside its slab: what the plan calls external. -1 unknown. */

@@ -25,7 +25,7 @@ static float value(const struct model *m, const struct tensor *t, uint64_t key, 
     return (float)(scale * random_normal(key, (uint64_t)element));
 }
 
-static void init_unit(struct executor *x, int unit, uint64_t seed)
+static void init_master(struct executor *x, int unit, uint64_t seed)
 {
     const struct schedule *s = executor_schedule(x);
     struct state_view v = executor_state(x, unit, STATE_MASTER);
@@ -39,15 +39,29 @@ static void init_unit(struct executor *x, int unit, uint64_t seed)
         for (int64_t at = first; at < end; at++)
             v.data[at - v.first] = value(&s->model, t, key, at - t->offset);
     }
-    for (int kind = STATE_M; kind <= STATE_V; kind++) {
-        struct state_view z = executor_state(x, unit, (enum state_kind)kind);
-        memset(z.data, 0, (size_t)z.count * sizeof(float));
+}
+
+static enum rc init_unit(struct executor *x, int unit, uint64_t seed, struct err *e)
+{
+    enum rc rc = RC_OK;
+    for (int kind = 0; kind < STATE_KINDS && !rc; kind++) {
+        rc = executor_fetch_state(x, unit, (enum state_kind)kind, e);
+        struct state_view v = executor_state(x, unit, (enum state_kind)kind);
+        if (rc)
+            break;
+        if (kind == STATE_MASTER)
+            init_master(x, unit, seed);
+        else
+            memset(v.data, 0, (size_t)v.count * sizeof(float));
+        rc = executor_store_state(x, unit, (enum state_kind)kind, e);
     }
+    return rc;
 }
 
 enum rc init_state(struct executor *x, uint64_t seed, struct err *e)
 {
-    for (int u = 0; u < executor_schedule(x)->n_units; u++)
-        init_unit(x, u, seed);
-    return executor_publish(x, e);
+    enum rc rc = RC_OK;
+    for (int u = 0; u < executor_schedule(x)->n_units && !rc; u++)
+        rc = init_unit(x, u, seed, e);
+    return rc ? rc : executor_publish(x, e);
 }

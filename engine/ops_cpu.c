@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/disk.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -317,6 +318,31 @@ static enum rc copy(const struct run *r)
     return RC_OK;
 }
 
+/* --- disk --- */
+
+/* States one after the other, to or from the swap buffer that holds them all. */
+static enum rc move_states(const struct run *r, int first_state, char *swap, bool is_write)
+{
+    struct disk_part part[OP_MAX_ARGS];
+    int n = r->op->n_args - 1;
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = r->op->arg[first_state + i].bytes;
+        part[i] = (struct disk_part){r->arg[first_state + i], swap, bytes, is_write};
+        swap += bytes;
+    }
+    return disk_move(r->x->disk, part, n, r->e);
+}
+
+static enum rc disk_read(const struct run *r)
+{
+    return move_states(r, 0, r->arg[r->op->n_args - 1], false);
+}
+
+static enum rc disk_write(const struct run *r)
+{
+    return move_states(r, 1, r->arg[0], true);
+}
+
 /* --- optimizer --- */
 
 static enum rc grad_norm(const struct run *r)
@@ -423,6 +449,8 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_ADAMW] = adamw,
     [OP_COPY_DOWN] = copy,
     [OP_COPY_UP] = copy,
+    [OP_DISK_READ] = disk_read,
+    [OP_DISK_WRITE] = disk_write,
 };
 
 enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const *arg,

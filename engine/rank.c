@@ -18,6 +18,7 @@
 #include "engine/comm.h"
 #include "engine/control.h"
 #include "engine/data.h"
+#include "engine/disk.h"
 #include "engine/executor.h"
 #include "engine/init.h"
 #include "engine/rank_setup.h"
@@ -122,6 +123,29 @@ static void send_memory(struct rank_run *r, int64_t external)
             s->rank, (double)external / 1048576, (double)s->planned_external_bytes / 1048576);
 }
 
+/* How states on disk are reached, how fast, and what a step writes. */
+static void send_disk(struct rank_run *r)
+{
+    const struct rank_setup *s = &r->setup;
+    double bytes_per_s = 0, written = 0;
+    const struct disk *disk = executor_disk(s->x, &bytes_per_s);
+    if (!disk)
+        return;
+    for (int32_t i = 0; i < s->schedule->n_ops; i++)
+        written += s->schedule->ops[i].kind == OP_DISK_WRITE ? s->schedule->ops[i].bytes : 0;
+    struct json *v = event("disk");
+    json_add_int(v, "bytes", s->schedule->slab_bytes[MEMORY_DISK]);
+    json_add_int(v, "written_bytes_per_step", (int64_t)written);
+    json_add_num(v, "bytes_per_s", bytes_per_s);
+    json_add_str(v, "way", disk_way(disk));
+    control_send(r->control, v);
+    fprintf(stderr,
+        "berth-engine: rank %d keeps %.1f MiB of states on disk by %s at %.0f MB/s; a step writes "
+        "%.1f MiB and takes at least %.3f s for it\n",
+        s->rank, (double)s->schedule->slab_bytes[MEMORY_DISK] / 1048576, disk_way(disk),
+        bytes_per_s / 1e6, written / 1048576, bytes_per_s > 0 ? 2 * written / bytes_per_s : 0);
+}
+
 /* --- checkpoints --- */
 
 static enum rc set_up_checkpoints(struct rank_run *r, struct err *e)
@@ -133,10 +157,11 @@ static enum rc set_up_checkpoints(struct rank_run *r, struct err *e)
     for (int i = 0; i < ranks && !is_shared; i++)
         r->host_of[i] = (int)run_spec_host_of(spec, i);
     r->checkpoint_dir = run_checkpoint_dir(spec, r->setup.dir);
+    double ignored;
     struct checkpoint_options o = {.dir = r->checkpoint_dir,
         .host_of = r->host_of,
         .has_partner = spec->checkpoint.store == RUN_STORE_PARTNER,
-        .is_async = spec->checkpoint.is_async,
+        .is_async = spec->checkpoint.is_async && !executor_disk(r->setup.x, &ignored),
         .keep = spec->checkpoint.keep,
         .collective_s = spec->deadlines.collective_s};
     return checkpoint_open(&r->checkpoint, r->setup.x, &o, e);
@@ -439,6 +464,7 @@ static enum rc run(struct rank_run *r, const struct arguments *a, struct err *e)
         rc = set_up_checkpoints(r, e);
         if (!rc)
             send_memory(r, external);
+        send_disk(r);
     }
     if (!rc)
         rc = restore(r, e);

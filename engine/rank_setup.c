@@ -187,6 +187,8 @@ static enum rc open_executor(struct rank_setup *s, struct err *e)
         .device_options = {.threads = rank_setup_threads(
                                s->spec.hosts[s->spec.self].ranks, s->planned_threads)},
         .comm = s->comm,
+        .disk_dirs = s->spec.disk.count ? (const char *const *)s->spec.disk.dirs : &s->run_dir,
+        .n_disk_dirs = s->spec.disk.count ? (int)s->spec.disk.count : 1,
         .observe = s->trace ? executor_write_trace : NULL,
         .observe_arg = s->trace};
     enum rc rc = common_kernels(s, &o.kernels, e);
@@ -203,6 +205,7 @@ enum rc rank_setup_open(struct rank_setup *s, const char *dir, int rank, const c
     struct control *control, struct err *e)
 {
     s->dir = base_strdup(dir);
+    s->run_dir = s->dir;
     s->rank = rank;
     enum rc rc = run_spec_read(&s->spec, dir, e);
     if (!rc)

@@ -15,6 +15,7 @@ struct offer;
 
 struct rank_setup {
     char *dir;
+    const char *run_dir; /* the same, borrowed */
     int rank;
     struct run_spec spec;
     char **peers;            /* "host:port" by rank */

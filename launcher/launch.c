@@ -244,6 +244,18 @@ static enum rc set_checkpoints(struct launch *l, const char *store, struct err *
     return run_store_parse(c, l->hosts.count > 1 ? "local+partner" : "local", e);
 }
 
+static enum rc set_disk(struct launch *l, struct err *e)
+{
+    const struct launch_options *o = l->o;
+    bool is_used = l->plan.strategy.offload & OFFLOAD_DISK;
+    if ((o->nvme_dirs || o->nvme_endurance_bytes) && !is_used)
+        return err_set(e, RC_USAGE,
+            "the plan keeps nothing on disk; `berth plan --offload nvme` makes one that does");
+    if (o->nvme_endurance_bytes)
+        l->spec.disk.endurance_bytes = o->nvme_endurance_bytes;
+    return o->nvme_dirs ? run_disk_parse(&l->spec.disk, o->nvme_dirs, e) : RC_OK;
+}
+
 static enum rc make_token(struct run_spec *s, struct err *e)
 {
     unsigned char bytes[32];
@@ -333,7 +345,7 @@ static void set_predictions(struct launch *l)
     r->predicted_step_s = p->step_s;
     r->predicted_tokens_per_s = p->tokens_per_s_per_rank * (double)p->strategy.ranks;
     r->predicted_mfu = p->mfu;
-    r->predicted_bytes = p->peak_bytes + p->external_bytes;
+    r->predicted_bytes = p->peak_bytes + p->host_slab_bytes + p->external_bytes;
 }
 
 static char *dup_or_null(const char *s)
@@ -387,6 +399,8 @@ static enum rc settle(struct launch *l, struct err *e)
         rc = set_eval_data(l, e);
     if (!rc)
         rc = set_checkpoints(l, store, e);
+    if (!rc)
+        rc = set_disk(l, e);
     if (!rc)
         rc = make_token(&l->spec, e);
     if (!rc)
@@ -625,9 +639,28 @@ static void describe_host(const struct launch *l, size_t i, struct str *out)
     free(dir);
 }
 
+void launch_describe_disk(const struct launch *l, struct str *out)
+{
+    char room[UNITS_TEXT], step[UNITS_TEXT], run[UNITS_TEXT], rated[UNITS_TEXT];
+    const struct plan_file *p = &l->plan;
+    const struct run_disk *d = &l->spec.disk;
+    double written = (double)p->disk_written_bytes * (double)p->steps;
+    if (!(p->strategy.offload & OFFLOAD_DISK))
+        return;
+    str_addf(out, "on disk: %s of states per node in ", units_bytes(room, (double)p->disk_bytes));
+    for (size_t i = 0; i < d->count; i++)
+        str_addf(out, "%s%s", i ? ", " : "", d->dirs[i]);
+    str_addf(out, "%s; a step writes %s, the run %s", d->count ? "" : "the run folder",
+        units_bytes(step, (double)p->disk_written_bytes), units_bytes(run, written));
+    if (d->endurance_bytes)
+        str_addf(out, ", %.3g %% of the %s they are rated for",
+            100 * written / (double)d->endurance_bytes,
+            units_bytes(rated, (double)d->endurance_bytes));
+}
+
 void launch_describe(const struct launch *l, struct str *out)
 {
-    struct str cost = STR_INIT;
+    struct str cost = STR_INIT, disk = STR_INIT;
     const struct json *value;
     const char *key;
     void *cursor = NULL;
@@ -640,6 +673,10 @@ void launch_describe(const struct launch *l, struct str *out)
         str_addf(out, " or %lld steps", (long long)l->spec.checkpoint.every_steps);
     str_addf(out, ", %lld kept, %s\n", (long long)l->spec.checkpoint.keep,
         l->spec.checkpoint.is_async ? "written while training goes on" : "training waits");
+    launch_describe_disk(l, &disk);
+    if (disk.len)
+        str_addf(out, "%s\n", str_text(&disk));
+    str_release(&disk);
     while (json_next(l->spec.env, &cursor, &key, &value))
         str_addf(out, "env %s=%s\n", key, json_as_str(value, ""));
     for (size_t i = 0; i < l->hosts.count; i++)

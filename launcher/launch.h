@@ -20,17 +20,19 @@ struct str;
 
 /* Everything borrowed until launch_free; NULL, 0 or negative: not said. */
 struct launch_options {
-    const char *plan_path;       /* plan/1; for resume NULL: the run's own */
-    const struct hosts *hosts;   /* for resume NULL: the run's own */
-    const char *engine_path;     /* berth-engine to stage; NULL: found beside this program */
-    const char *data;            /* "local:PATH" (staged), "host:PATH"; NULL: the plan's job */
-    const char *data_kind;       /* word of a data_kind; NULL: what plan or run say */
-    const char *remote_dir;      /* work folder on the nodes */
-    const char *store;           /* "local", "local+partner", "shared:PATH"; NULL: by the hosts */
-    int64_t checkpoint_steps;    /* 0: by time only; -1: not said */
-    double checkpoint_s;         /* -1: not said */
-    const char *checkpoint_mode; /* "async" or "sync"; NULL: by the memory there is */
-    int64_t keep;                /* checkpoints; 0: not said */
+    const char *plan_path;        /* plan/1; for resume NULL: the run's own */
+    const struct hosts *hosts;    /* for resume NULL: the run's own */
+    const char *engine_path;      /* berth-engine to stage; NULL: found beside this program */
+    const char *data;             /* "local:PATH" (staged), "host:PATH"; NULL: the plan's job */
+    const char *data_kind;        /* word of a data_kind; NULL: what plan or run say */
+    const char *remote_dir;       /* work folder on the nodes */
+    const char *store;            /* "local", "local+partner", "shared:PATH"; NULL: by the hosts */
+    const char *nvme_dirs;        /* "DIR,DIR" on the nodes; NULL: not said */
+    int64_t nvme_endurance_bytes; /* 0: not said */
+    int64_t checkpoint_steps;     /* 0: by time only; -1: not said */
+    double checkpoint_s;          /* -1: not said */
+    const char *checkpoint_mode;  /* "async" or "sync"; NULL: by the memory there is */
+    int64_t keep;                 /* checkpoints; 0: not said */
     int64_t max_micro_usd;
     double max_s;
     double rented_since_wall_s;

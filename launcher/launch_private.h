@@ -36,6 +36,10 @@ struct launch {
 /* Work folder of host i as the user said it, maybe with "~/". */
 const char *launch_workdir(const struct launch *l, size_t i);
 
+/* Room and wear: what the drives of a node have to hold and to bear; nothing without states there.
+ */
+void launch_describe_disk(const struct launch *l, struct str *out);
+
 /* Others may stop or remove the run from here on. */
 void launch_let_go(struct launch *l);
 

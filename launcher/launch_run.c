@@ -95,7 +95,7 @@ static struct preflight_need need_of(const struct launch *l)
     int64_t nodes = (int64_t)l->hosts.count;
     int64_t state = STATE_BYTES_PER_PARAM * model_params(&p->job.model) / nodes;
     struct preflight_need need = {
-        .ram_bytes = p->peak_bytes * p->strategy.ranks_per_node,
+        .ram_bytes = (p->peak_bytes + p->host_slab_bytes) * p->strategy.ranks_per_node,
         .disk_bytes = state * (l->spec.checkpoint.keep + 1) + l->engine_file.bytes,
         .ranks = p->strategy.ranks_per_node,
         .needs_gpu = p->offer.device == DEVICE_GPU,
@@ -105,6 +105,8 @@ static struct preflight_need need_of(const struct launch *l)
     if (l->o->checkpoint_mode && l->spec.checkpoint.is_async)
         need.ram_bytes += p->snapshot_bytes;
     need.disk_bytes += launch_input_bytes(&l->data) + launch_input_bytes(&l->eval_data);
+    if (l->spec.disk.count == 0)
+        need.disk_bytes += p->disk_bytes;
     if (l->spec.checkpoint.store == RUN_STORE_PARTNER)
         need.disk_bytes += state * (l->spec.checkpoint.keep + 1);
     return need;
@@ -156,6 +158,11 @@ static enum rc check_hosts(struct launch *l, struct err *e)
     const char **workdirs = base_calloc(l->hosts.count, sizeof(*workdirs));
     for (size_t i = 0; i < l->hosts.count; i++)
         workdirs[i] = launch_workdir(l, i);
+    struct str disk = STR_INIT;
+    launch_describe_disk(l, &disk);
+    if (disk.len)
+        say(l, true, "%s", str_text(&disk));
+    str_release(&disk);
     say(l, true, "checking hosts");
     enum rc rc = preflight_run(&p, fan_of(l), workdirs, &need, e);
     if (!rc)

@@ -219,13 +219,13 @@ static void add_savings(struct maker *k, struct strategy s)
     /* nobody measured Megatron's, and figures of others do not carry over */
     bool is_measured = !abilities[s.engine].searches_splits;
     unsigned can = is_measured && k->shape->is_gpu ? abilities[s.engine].offloads : 0;
-    const unsigned *offload = space_offloads(k->stage);
-    for (size_t i = 0; i < SPACE_OFFLOADS; i++) {
-        bool is_again = i > 0 && offload[i] == offload[i - 1];
+    unsigned offload[OFFLOAD_SETS];
+    size_t n = space_offloads(offload, k->job, k->stage, k->shape->is_gpu);
+    for (size_t i = 0; i < n; i++) {
         s.offload = offload[i];
         bool has_sense = !(s.offload & OFFLOAD_PARAMETERS) || strategy_parks_parameters(&s);
         bool is_offered = s.offload == OFFLOAD_NONE || (can & OFFLOADS(s.offload));
-        if (is_again || !has_sense || !is_offered || !has_stage_for_disk(&s))
+        if (!has_sense || !is_offered || !has_stage_for_disk(&s))
             continue;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
             s.recompute = (enum recompute)recompute;

@@ -41,6 +41,7 @@ struct job {
     int64_t max_gpus;  /* ranks */
     char provider[JOB_LIST], region[JOB_LIST], gpu[JOB_LIST], fabric[JOB_LIST]; /* "a,b" */
     char strategy[JOB_LIST]; /* "zero2,zero3": only these are searched */
+    char offload[JOB_LIST];  /* "none,nvme": only these are, on CPUs too */
     enum spot spot;
     char data[JOB_DATA]; /* sources, a line each: planner/data_source.h */
     enum data_kind data_kind;

@@ -70,15 +70,26 @@ bool job_allows(const char *list, const char *word)
 
 /* --- lists --- */
 
-/* Each word of the list must name a strategy. */
-static enum rc check_strategies(const char *list, struct err *e)
+static enum rc check_strategy(const char *word, struct err *e)
+{
+    enum strategy_kind kind;
+    return strategy_kind_parse(word, &kind, e);
+}
+
+static enum rc check_offload(const char *word, struct err *e)
+{
+    unsigned offload;
+    return offload_parse(word, &offload, e);
+}
+
+static enum rc check_words(
+    const char *list, enum rc (*check)(const char *word, struct err *e), struct err *e)
 {
     enum rc rc = RC_OK;
     for (const char *p = list; *p && !rc; p += *p == ',') {
-        enum strategy_kind kind;
         size_t len = strcspn(p, ",");
         char *word = base_strndup(p, len);
-        rc = strategy_kind_parse(word, &kind, e);
+        rc = check(word, e);
         free(word);
         p += len;
     }
@@ -138,7 +149,9 @@ static enum rc settle_fabrics(char list[JOB_LIST], struct err *e)
 
 enum rc job_settle_lists(struct job *j, struct err *e)
 {
-    enum rc rc = check_strategies(j->strategy, e);
+    enum rc rc = check_words(j->strategy, check_strategy, e);
+    if (!rc)
+        rc = check_words(j->offload, check_offload, e);
     if (!rc)
         rc = job_settle_gpus(j->gpu, e);
     if (!rc)

@@ -5,6 +5,11 @@
 
 #include "base/alloc.h"
 
+static int64_t aligned(int64_t offset, const struct buffer *b)
+{
+    return (int64_t)base_align_up((uint64_t)offset, (uint64_t)b->align);
+}
+
 static int64_t place_persistent(struct schedule *s, enum memory memory)
 {
     int64_t offset = 0;
@@ -12,8 +17,8 @@ static int64_t place_persistent(struct schedule *s, enum memory memory)
         struct buffer *b = &s->buffers[i];
         if (b->memory != memory || b->lifetime != LIFETIME_RUN)
             continue;
-        b->offset = offset;
-        offset += b->bytes;
+        b->offset = aligned(offset, b);
+        offset = b->offset + b->bytes;
     }
     return offset;
 }
@@ -39,7 +44,7 @@ struct placed {
 static int64_t first_fit(
     const struct placed *placed, size_t n, const struct buffer *b, int64_t base)
 {
-    int64_t offset = base;
+    int64_t offset = aligned(base, b);
     for (size_t i = 0; i < n; i++) {
         const struct placed *p = &placed[i];
         if (p->first_op > b->last_op || b->first_op > p->last_op)
@@ -47,7 +52,7 @@ static int64_t first_fit(
         if (p->offset - offset >= b->bytes)
             break;
         if (p->end > offset)
-            offset = p->end;
+            offset = aligned(p->end, b);
     }
     return offset;
 }
@@ -115,7 +120,7 @@ static bool same_buffers(const struct schedule *s, struct stretch x, struct stre
     const struct buffer *a = &s->buffers[x.first], *b = &s->buffers[y.first];
     int32_t apart = b->first_op - a->first_op;
     for (int32_t i = 0; i < x.n; i++)
-        if (a[i].memory != b[i].memory || a[i].bytes != b[i].bytes ||
+        if (a[i].memory != b[i].memory || a[i].bytes != b[i].bytes || a[i].align != b[i].align ||
             b[i].first_op - a[i].first_op != apart || b[i].last_op - a[i].last_op != apart)
             return false;
     return true;

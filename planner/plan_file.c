@@ -124,6 +124,19 @@ static int64_t micro_or_unknown(const struct json *cost, const char *which)
     return micro >= 0 && micro < 9e18 ? llround(micro) : -1;
 }
 
+/* Of a node: its host memory without what is there beside the slabs. */
+static int64_t host_slab_bytes(const struct json *prediction)
+{
+    const struct json *parts = json_get(json_get(prediction, "host"), "parts"), *v;
+    int64_t bytes = 0;
+    const char *key;
+    void *cursor = NULL;
+    while (json_next(parts, &cursor, &key, &v))
+        if (strcmp(key, "checkpoint_snapshot") != 0 && strcmp(key, "processes") != 0)
+            bytes += json_as_int(v, 0);
+    return bytes;
+}
+
 static enum rc read_prediction(struct plan_file *p, const struct json *v, struct err *e)
 {
     const struct json *prediction, *step, *memory, *constants;
@@ -151,6 +164,10 @@ static enum rc read_prediction(struct plan_file *p, const struct json *v, struct
     p->host_ram_bytes = json_int(json_get(prediction, "host"), "ram_bytes", 0);
     p->snapshot_bytes =
         json_int(json_get(json_get(prediction, "host"), "parts"), "checkpoint_snapshot", 0);
+    p->host_slab_bytes = host_slab_bytes(prediction) / p->strategy.ranks_per_node;
+    const struct json *disk = json_get(prediction, "disk");
+    p->disk_bytes = json_int(json_get(disk, "parts"), "optimizer", 0);
+    p->disk_written_bytes = json_int(disk, "written_bytes_per_step", 0);
     p->run_s = json_num(json_get(prediction, "hours"), "mid", 0) * 3600;
     p->cost_micro_usd = micro_or_unknown(json_get(prediction, "cost_usd"), "mid");
     p->cost_high_micro_usd = micro_or_unknown(json_get(prediction, "cost_usd"), "high");

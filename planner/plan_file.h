@@ -33,6 +33,8 @@ struct plan_file {
     char not_launchable[LAUNCHABLE_TEXT];
     /* predictions, per rank; costs are 0 for free and -1 for unknown */
     int64_t peak_bytes, host_ram_bytes;
+    int64_t host_slab_bytes;
+    int64_t disk_bytes, disk_written_bytes; /* states of a node, and what a step writes of them */
     int64_t external_bytes; /* outside the slabs, beside peak_bytes; 0: the file does not say */
     int64_t snapshot_bytes; /* of host_ram_bytes, of a node: what checkpoints are written from */
     double step_s, step_low_s, step_high_s, tokens_per_s_per_rank, mfu;

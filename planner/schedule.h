@@ -73,10 +73,12 @@ enum lane {
  * adamw          dim elems             arg R grad(fp32) RW master RW m RW v R scalars (clip, skip)
  *                                      [W param: bf16 or fp32 copy]   all the own part of the unit
  * copy_down/up   dim elems elem_bytes  arg R from W to
+ * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
+ *                unit, one after the other
+ * disk_write     dim elems elem_bytes  arg R swap W [master] W m W v
  * For prediction only, of what the bundled engine does not run:
- * disk_read      dim elems elem_bytes  arg R master R m R v (on disk) W states: of a unit's own
- * part disk_write     dim elems elem_bytes  arg R states W master W m W v all_to_all     tokens to
- * the ranks of their experts, and back scores         softmax and mask over stored attention scores
+ * all_to_all     tokens to the ranks of their experts, and back
+ * scores         softmax and mask over stored attention scores
  * dequantise     frozen matrices of a unit from few bits to the type of activations
  * all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
  */
@@ -204,12 +206,15 @@ struct buffer {
     uint8_t memory, lifetime, part;
     int16_t unit;              /* -1: none */
     int16_t section;           /* section it lives in; -1 for LIFETIME_RUN */
-    int64_t bytes;             /* a multiple of BUFFER_ALIGN */
+    int64_t bytes;             /* a multiple of align */
+    int32_t align;             /* of its offset: BUFFER_ALIGN, or DISK_ALIGN */
     int32_t first_op, last_op; /* list indexes of the first and last use; RUN: whole list */
     int64_t offset;            /* bytes in the slab of its memory, by layout_assign; -1 before */
 };
 
-enum { BUFFER_ALIGN = 256, SLAB_PAGE = 4096 };
+/* DISK_ALIGN: of what lies on disk, and of what is read from there and written to it, so that the
+ * system need not copy it. */
+enum { BUFFER_ALIGN = 256, DISK_ALIGN = 4096, SLAB_PAGE = 4096 };
 
 /* Work space of matrix products and attention; an algorithm that needs more is not chosen. */
 enum { SCHEDULE_WORKSPACE_BYTES = 32 << 20 };
@@ -241,6 +246,8 @@ struct unit_buffers {
     int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard */
     int32_t master; /* fp32 own part; -1 when it is the parameter buffer itself (fp32) */
     int32_t m, v;   /* fp32 own part */
+    int32_t swap;   /* where the host has master, m and v, one after the other, while they are not
+                       on disk; -1 when they never are */
     /* prediction only: where adapters are trained, grad, master, m and v are theirs (-1 without
      * any), param is frozen, and this is what is trained: as param, whole or own shard */
     int32_t adapter;

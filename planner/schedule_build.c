@@ -33,9 +33,17 @@ int32_t builder_buffer(struct builder *b, const char *name, enum part part, int 
     buf->unit = (int16_t)unit;
     buf->section = (int16_t)b->section;
     buf->bytes = (int64_t)base_align_up((uint64_t)bytes, BUFFER_ALIGN);
+    buf->align = BUFFER_ALIGN;
     buf->first_op = buf->last_op = -1;
     buf->offset = -1;
     return s->n_buffers++;
+}
+
+void builder_align(struct builder *b, int32_t buffer, int32_t align)
+{
+    struct buffer *buf = &b->s->buffers[buffer];
+    buf->align = align;
+    buf->bytes = (int64_t)base_align_up((uint64_t)buf->bytes, (uint64_t)align);
 }
 
 /* There are thousands of them: printf would take longer than all else. */
@@ -548,12 +556,17 @@ static void emit_boundary(struct builder *b)
     int first, end;
     find_trained(b, &first, &end);
     begin_section(b, SECTION_BOUNDARY, 1);
-    for (int u = first; u < end && !strategy_parks_gradients(&s->strategy); u++)
+    /* from the last unit on, as those that leave the device are taken: sums of the same order */
+    for (int u = end - 1; u >= first && !strategy_parks_gradients(&s->strategy); u--)
         emit_grad_norm(b, u, s->state[u].grad);
     emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
     emit_scalars(b, GROUP_SHARD, SCALAR_SQUARES, 1);
     if (s->strategy.offload & OFFLOAD_OPTIMIZER) {
-        emit_host_updates(b, first, end, finish_update);
+        struct host_updates updates = {.next = first, .fetched = first, .end = end};
+        while (updates.next < end) {
+            emit_host_update(b, &updates);
+            finish_update(b, updates.next - 1);
+        }
     } else {
         for (int u = first; u < end; u++) {
             emit_adamw_device(b, u);
@@ -576,6 +589,8 @@ static int32_t placed_buffer(struct builder *b, const char *what, enum part part
 {
     int32_t id = state_buffer(b, what, part, unit, bytes);
     b->s->buffers[id].memory = (uint8_t)memory;
+    if (memory == MEMORY_DISK)
+        builder_align(b, id, DISK_ALIGN);
     return id;
 }
 
@@ -608,7 +623,7 @@ static void make_state(struct builder *b)
         struct unit_buffers *st = &s->state[u];
         int64_t own = own_elems(b, u);
         int64_t bytes = (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes;
-        *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1};
+        *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1, -1};
         if (trains_all(b)) {
             st->param = placed_buffer(b, "param", PART_PARAMETERS, u, bytes, params);
         } else {

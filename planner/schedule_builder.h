@@ -54,6 +54,8 @@ int32_t builder_buffer(
 /* The same, named WHAT.UNIT. */
 int32_t builder_unit_buffer(
     struct builder *b, const char *what, enum part part, int unit, int64_t bytes);
+/* Place the buffer, and round its bytes, to multiples of align. */
+void builder_align(struct builder *b, int32_t buffer, int32_t align);
 struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit);
 /* Append an argument: the whole buffer, or a piece. */
 void op_arg(struct builder *b, struct op *op, enum access access, int32_t buffer);
@@ -125,9 +127,22 @@ void emit_parked_down(struct builder *b);
 bool offloads_block(const struct builder *b, int unit);
 void emit_acts_down(struct builder *b, int unit);
 void emit_acts_up(struct builder *b, int unit);
-/* Updates of units first up to end on the host, each followed by after(b, unit). */
-void emit_host_updates(
-    struct builder *b, int first, int end, void (*after)(struct builder *b, int unit));
+/* A unit's master copy and both moments, where the host works on them, and its gradients. */
+struct host_unit {
+    struct ref state[3];
+    int n_states;
+    int32_t swap; /* the buffer they are read into from disk; -1: they lie in host memory */
+    int32_t grad;
+};
+/* Updates of units next up to end on the host; gradients and states of those before fetched are
+ * there or on their way. */
+enum { HOST_UNITS = 3 };
+struct host_updates {
+    int next, fetched, end;
+    struct host_unit unit[HOST_UNITS]; /* of unit u: u modulo HOST_UNITS */
+};
+/* The next one. */
+void emit_host_update(struct builder *b, struct host_updates *h);
 /* After an update on the device of parameters that lie on the host. */
 void emit_param_down(struct builder *b, int unit, int32_t from);
 int32_t host_buffer(struct builder *b, const char *what, enum part part, int unit, int64_t bytes);

@@ -143,30 +143,24 @@ void emit_acts_up(struct builder *b, int unit)
 
 /* --- updates on the host --- */
 
-/* A unit's master copy and both moments, where the host works on them. */
-struct states {
-    struct ref part[3];
-    int n;
-    int32_t swap; /* the buffer they are read into from disk; -1: they lie in host memory */
-};
-
-static struct states states_of(const struct builder *b, int unit)
+static void find_states(struct builder *b, int unit, struct host_unit *out)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     const int32_t all[] = {st->master, st->m, st->v};
-    struct states out = {.swap = -1};
+    out->n_states = 0;
+    out->swap = -1;
     for (int i = 0; i < 3; i++)
         if (all[i] >= 0)
-            out.part[out.n++] =
+            out->state[out->n_states++] =
                 (struct ref){.buffer = all[i], .bytes = b->s->buffers[all[i]].bytes};
-    return out;
 }
 
-static struct op *emit_disk(struct builder *b, enum op_kind kind, int unit, const struct states *st)
+static struct op *emit_disk(
+    struct builder *b, enum op_kind kind, int unit, const struct host_unit *h)
 {
     int64_t n = own_elems(b, unit), bytes = n * b->profile->disk_grad_bytes;
-    for (int i = 0; i < st->n; i++)
-        bytes += st->part[i].bytes;
+    for (int i = 0; i < h->n_states; i++)
+        bytes += h->state[i].bytes;
     struct op *op = builder_op(b, kind, LANE_DISK, unit);
     op->dim[0] = n;
     op->dim[1] = n > 0 ? bytes / n : 0;
@@ -174,31 +168,32 @@ static struct op *emit_disk(struct builder *b, enum op_kind kind, int unit, cons
     return op;
 }
 
-/* The states of a unit, read from disk when they lie there. */
-static struct states fetch_states(struct builder *b, int unit)
+/* From disk, when they lie there. */
+static void fetch_states(struct builder *b, int unit, struct host_unit *h)
 {
-    struct states st = states_of(b, unit);
     int64_t bytes = 0;
+    find_states(b, unit, h);
     if (!(b->s->strategy.offload & OFFLOAD_DISK))
-        return st;
-    for (int i = 0; i < st.n; i++)
-        bytes += st.part[i].bytes;
-    st.swap = host_buffer(b, "swap", PART_OPTIMIZER, unit, bytes);
-    struct op *op = emit_disk(b, OP_DISK_READ, unit, &st);
-    for (int i = 0; i < st.n; i++)
-        op_arg(b, op, ACCESS_READ, st.part[i].buffer);
-    op_arg(b, op, ACCESS_WRITE, st.swap);
-    return st;
+        return;
+    for (int i = 0; i < h->n_states; i++)
+        bytes += h->state[i].bytes;
+    h->swap = host_buffer(b, "swap", PART_OPTIMIZER, unit, bytes);
+    builder_align(b, h->swap, DISK_ALIGN);
+    b->s->state[unit].swap = h->swap;
+    struct op *op = emit_disk(b, OP_DISK_READ, unit, h);
+    for (int i = 0; i < h->n_states; i++)
+        op_arg(b, op, ACCESS_READ, h->state[i].buffer);
+    op_arg(b, op, ACCESS_WRITE, h->swap);
 }
 
-static void store_states(struct builder *b, int unit, const struct states *st)
+static void store_states(struct builder *b, int unit, const struct host_unit *h)
 {
-    if (st->swap < 0)
+    if (h->swap < 0)
         return;
-    struct op *op = emit_disk(b, OP_DISK_WRITE, unit, st);
-    op_arg(b, op, ACCESS_READ, st->swap);
-    for (int i = 0; i < st->n; i++)
-        op_arg(b, op, ACCESS_WRITE, st->part[i].buffer);
+    struct op *op = emit_disk(b, OP_DISK_WRITE, unit, h);
+    op_arg(b, op, ACCESS_READ, h->swap);
+    for (int i = 0; i < h->n_states; i++)
+        op_arg(b, op, ACCESS_WRITE, h->state[i].buffer);
 }
 
 static int32_t emit_grad_down(struct builder *b, int unit)
@@ -214,20 +209,20 @@ static int32_t emit_grad_down(struct builder *b, int unit)
     return down;
 }
 
-static void arg_states(struct builder *b, struct op *op, const struct states *st)
+static void arg_states(struct builder *b, struct op *op, const struct host_unit *h)
 {
     int64_t at = 0;
-    for (int i = 0; i < st->n; i++) {
-        if (st->swap < 0)
-            op_arg(b, op, ACCESS_BOTH, st->part[i].buffer);
+    for (int i = 0; i < h->n_states; i++) {
+        if (h->swap < 0)
+            op_arg(b, op, ACCESS_BOTH, h->state[i].buffer);
         else
-            op_arg_part(op, ACCESS_BOTH, st->swap, at, st->part[i].bytes);
-        at += st->part[i].bytes;
+            op_arg_part(op, ACCESS_BOTH, h->swap, at, h->state[i].bytes);
+        at += h->state[i].bytes;
     }
 }
 
 /* New parameters go where they are kept. */
-static void emit_adamw_host(struct builder *b, int unit, int32_t grad, const struct states *states)
+static void emit_adamw_host(struct builder *b, int unit, const struct host_unit *h)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     int64_t n = own_elems(b, unit);
@@ -236,10 +231,13 @@ static void emit_adamw_host(struct builder *b, int unit, int32_t grad, const str
                            : host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
     struct op *op = builder_op(b, OP_ADAMW, LANE_HOST, unit);
     op->dim[0] = n;
-    op_arg(b, op, ACCESS_READ, grad);
-    arg_states(b, op, states);
+    op_arg(b, op, ACCESS_READ, h->grad);
+    if (st->master < 0)
+        op_arg(b, op, ACCESS_BOTH, up);
+    arg_states(b, op, h);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
-    op_arg(b, op, st->master < 0 ? ACCESS_BOTH : ACCESS_WRITE, up);
+    if (st->master >= 0)
+        op_arg(b, op, ACCESS_WRITE, up);
     op->flops = 12.0 * (double)n;
     if (is_parked)
         return;
@@ -250,22 +248,17 @@ static void emit_adamw_host(struct builder *b, int unit, int32_t grad, const str
 }
 
 /* Gradients and states of the next unit come while the host works on this one, and go while it
- * works on the next: buffers of two units are enough. */
-void emit_host_updates(
-    struct builder *b, int first, int end, void (*after)(struct builder *b, int unit))
+ * works on the next. On disk one is read, one updated and one written at a time. */
+void emit_host_update(struct builder *b, struct host_updates *h)
 {
-    int32_t down = emit_grad_down(b, first);
-    struct states states = fetch_states(b, first), next_states = states;
-    for (int u = first; u < end; u++) {
-        int32_t next = -1;
-        if (u + 1 < end) {
-            next = emit_grad_down(b, u + 1);
-            next_states = fetch_states(b, u + 1);
-        }
-        emit_adamw_host(b, u, down, &states);
-        store_states(b, u, &states);
-        down = next;
-        states = next_states;
-        after(b, u);
+    int ahead = b->s->strategy.offload & OFFLOAD_DISK ? HOST_UNITS - 1 : 1;
+    for (; h->fetched < h->end && h->fetched <= h->next + ahead; h->fetched++) {
+        struct host_unit *coming = &h->unit[h->fetched % HOST_UNITS];
+        coming->grad = emit_grad_down(b, h->fetched);
+        fetch_states(b, h->fetched, coming);
     }
+    const struct host_unit *unit = &h->unit[h->next % HOST_UNITS];
+    emit_adamw_host(b, h->next, unit);
+    store_states(b, h->next, unit);
+    h->next++;
 }

@@ -48,15 +48,15 @@ static void add_recomputes(struct maker *k, struct strategy s)
 /* What makes room at the price of time, from nothing to everything. */
 static void add_savings(struct maker *k, struct strategy s)
 {
-    const unsigned *offload = space_offloads(k->stage);
-    for (size_t i = 0; i < SPACE_OFFLOADS; i++) {
-        bool is_again = i > 0 && offload[i] == offload[i - 1];
+    unsigned offload[OFFLOAD_SETS];
+    size_t n = space_offloads(offload, k->job, k->stage, k->shape->is_gpu);
+    for (size_t i = 0; i < n; i++) {
         s.offload = offload[i];
         bool is_gathered = s.kind == STRATEGY_ZERO3 || s.kind == STRATEGY_HSDP;
         bool needs_gathers = s.offload & OFFLOAD_PARAMETERS;
         /* a single rank has something to gather only where it is not on the device */
         bool has_sense = needs_gathers ? is_gathered : s.ranks > 1 || !is_gathered;
-        if (!is_again && has_sense && (k->shape->is_gpu || s.offload == OFFLOAD_NONE))
+        if (has_sense)
             add_recomputes(k, s);
     }
 }
@@ -86,14 +86,44 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
     }
 }
 
-const unsigned *space_offloads(enum space_stage stage)
+/* Where the search thinks of a set by itself; -1: nowhere. */
+static int usual_stage(unsigned offload, bool is_gpu)
 {
-    static const unsigned all[SPACE_STAGES][SPACE_OFFLOADS] = {
-        [SPACE_USUAL] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER},
-        [SPACE_SPARING] = {OFFLOAD_ACTIVATIONS, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS},
-        [SPACE_DISK] = {OFFLOAD_OPTIMIZER | OFFLOAD_DISK, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+    static const struct {
+        unsigned offload;
+        enum space_stage stage;
+    } all[] = {
+        {OFFLOAD_NONE, SPACE_USUAL},
+        {OFFLOAD_OPTIMIZER, SPACE_USUAL},
+        {OFFLOAD_ACTIVATIONS, SPACE_SPARING},
+        {OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, SPACE_SPARING},
+        {OFFLOAD_OPTIMIZER | OFFLOAD_DISK, SPACE_DISK},
     };
-    return all[stage];
+    bool has_gain = is_gpu || offload == OFFLOAD_NONE || (offload & OFFLOAD_DISK);
+    for (size_t i = 0; i < BASE_COUNT(all) && has_gain; i++)
+        if (all[i].offload == offload)
+            return (int)all[i].stage;
+    return -1;
+}
+
+/* States on disk come last, whoever names them. */
+static int named_stage(unsigned offload)
+{
+    return offload & OFFLOAD_DISK ? SPACE_DISK : SPACE_USUAL;
+}
+
+size_t space_offloads(
+    unsigned out[OFFLOAD_SETS], const struct job *j, enum space_stage stage, bool is_gpu)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < OFFLOAD_SETS; i++) {
+        unsigned offload = offload_at(i);
+        bool is_named = job_allows(j->offload, offload_name(offload));
+        int at = j->offload[0] ? named_stage(offload) : usual_stage(offload, is_gpu);
+        if (is_named && at == (int)stage)
+            out[n++] = offload;
+    }
+    return n;
 }
 
 /* Groups of ranks that share one copy: within the only node, or of whole nodes; others cut nodes
@@ -150,7 +180,7 @@ void space_make(struct space *out, const struct job *j, const struct shape_of_ra
         engine_space(out, j, shape, stage);
         return;
     }
-    if (job_step_sequences(j) % shape->ranks != 0 || (stage != SPACE_USUAL && !shape->is_gpu))
+    if (job_step_sequences(j) % shape->ranks != 0)
         return;
     struct strategy any = strategy_default(STRATEGY_DDP, shape->ranks, shape->ranks_per_node);
     any.seq = j->seq;

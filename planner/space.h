@@ -8,7 +8,7 @@
 #include "planner/job.h"
 #include "planner/strategy.h"
 
-/* Ranks and how they lie on nodes; is_gpu decides whether there is host memory to offload to. */
+/* Ranks and how they lie on nodes; is_gpu decides whether host memory is another one. */
 struct shape_of_ranks {
     int64_t ranks, ranks_per_node;
     bool is_gpu;
@@ -24,7 +24,7 @@ struct space {
 enum space_stage {
     SPACE_USUAL,   /* all on the device, or the optimizer in host memory */
     SPACE_SPARING, /* activations, or optimizer and parameters in host memory */
-    SPACE_DISK,    /* the optimizer's states on disk */
+    SPACE_DISK,    /* the optimizer's states on disk; on CPUs too */
     SPACE_STAGES
 };
 
@@ -32,9 +32,11 @@ enum space_stage {
 void space_make(struct space *out, const struct job *j, const struct shape_of_ranks *shape,
     enum space_stage stage);
 void space_release(struct space *s);
-/* What the strategies of a stage offload: SPACE_OFFLOADS sets, equal ones following each other. */
-enum { SPACE_OFFLOADS = 2 };
-const unsigned *space_offloads(enum space_stage stage);
+/* What the strategies of a stage offload, in order; how many there are. Sets that the job names
+ * take the place of those the search would think of, and of nodes of CPUs, where what leaves the
+ * device stays in the same memory unless it goes to disk. */
+size_t space_offloads(
+    unsigned out[OFFLOAD_SETS], const struct job *j, enum space_stage stage, bool is_gpu);
 
 /* Trained elements of all units on so many shards, whole and of one rank; and frozen parameters by
  * the bytes of an activation, 2 and 4. */

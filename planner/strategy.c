@@ -63,6 +63,13 @@ static const struct {
     {"params+activations", OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
 };
 
+_Static_assert(BASE_COUNT(offloads) == OFFLOAD_SETS, "every set of the table is counted");
+
+unsigned offload_at(size_t i)
+{
+    return offloads[i].offload;
+}
+
 static const char *find_offload(unsigned offload)
 {
     for (size_t i = 0; i < BASE_COUNT(offloads); i++)

@@ -4,6 +4,7 @@
 #define PLANNER_STRATEGY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -20,8 +21,7 @@ enum strategy_kind {
     STRATEGY_HSDP   /* as zero3 inside groups of shard_degree ranks, replicated over the groups */
 };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
-/* What leaves the device: a set of these, of which offload_name has words for some. All but the
- * optimizer alone is for prediction only. */
+/* What leaves the device: a set of these, of which offload_name has words for some. */
 enum offload {
     OFFLOAD_NONE = 0,
     OFFLOAD_OPTIMIZER = 1,   /* its states, which the host updates */
@@ -96,6 +96,9 @@ struct strategy {
 const char *strategy_kind_name(enum strategy_kind k);
 const char *recompute_name(enum recompute r);
 const char *offload_name(unsigned offload);
+/* The i-th set that there is a word for, below OFFLOAD_SETS. */
+enum { OFFLOAD_SETS = 9 };
+unsigned offload_at(size_t i);
 const char *precision_name(enum precision p);
 enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct err *e);
 enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);

@@ -31,8 +31,18 @@ void run_spec_init(struct run_spec *s)
     };
 }
 
+static void release_dirs(struct run_disk *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        free(d->dirs[i]);
+    free(d->dirs);
+    d->dirs = NULL;
+    d->count = 0;
+}
+
 void run_spec_release(struct run_spec *s)
 {
+    release_dirs(&s->disk);
     for (size_t i = 0; i < s->host_count; i++) {
         free(s->hosts[i].name);
         free(s->hosts[i].address);
@@ -85,6 +95,33 @@ char *run_checkpoint_dir(const struct run_spec *s, const char *node_dir)
     char *dir = path_join(mine, RUN_DIR_CKPT);
     free(mine);
     return dir;
+}
+
+static enum rc add_dir(struct run_disk *d, const char *dir, struct err *e)
+{
+    if (dir[0] != '/')
+        return err_set(
+            e, RC_USAGE, "folder '%s' for states on disk needs an absolute path on the nodes", dir);
+    if (d->count == RUN_MAX_DISK_DIRS)
+        return err_set(e, RC_USAGE, "states on disk can be striped over %d folders at most",
+            RUN_MAX_DISK_DIRS);
+    d->dirs = base_realloc(d->dirs, (d->count + 1) * sizeof(*d->dirs));
+    d->dirs[d->count++] = base_strdup(dir);
+    return RC_OK;
+}
+
+enum rc run_disk_parse(struct run_disk *out, const char *text, struct err *e)
+{
+    enum rc rc = RC_OK;
+    release_dirs(out);
+    for (const char *p = text; *p && !rc; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        char *dir = base_strndup(p, n);
+        rc = add_dir(out, dir, e);
+        free(dir);
+        p += n;
+    }
+    return rc;
 }
 
 static const char *const store_names[] = {"local", "local+partner", "shared"};
@@ -162,6 +199,16 @@ static struct json *checkpoint_to_json(const struct run_checkpoint *c)
     return o;
 }
 
+static struct json *disk_to_json(const struct run_disk *d)
+{
+    struct json *o = json_obj(), *dirs = json_arr();
+    for (size_t i = 0; i < d->count; i++)
+        json_push_str(dirs, d->dirs[i]);
+    json_add(o, "dirs", dirs);
+    json_add_int(o, "endurance_bytes", d->endurance_bytes);
+    return o;
+}
+
 static struct json *deadlines_to_json(const struct run_deadlines *d)
 {
     struct json *o = json_obj();
@@ -198,6 +245,7 @@ struct json *run_spec_to_json(const struct run_spec *s)
     if (s->evaluation.data.n > 0)
         json_add(o, "evaluation", evaluation_to_json(&s->evaluation));
     json_add(o, "checkpoint", checkpoint_to_json(&s->checkpoint));
+    json_add(o, "disk", disk_to_json(&s->disk));
     json_add(o, "deadlines", deadlines_to_json(&s->deadlines));
     json_add(o, "limits", limits_to_json(&s->limits));
     json_add_str(o, "token", s->token);
@@ -299,6 +347,18 @@ static enum rc read_checkpoint(struct run_checkpoint *c, const struct json *v, s
     if (!rc)
         rc = run_store_parse(c, store, e);
     return rc;
+}
+
+/* Specs of runs that were started before there was one have none. */
+static enum rc read_disk(struct run_disk *d, const struct json *v, struct err *e)
+{
+    const struct json *o = json_get(v, "disk"), *dirs = NULL;
+    if (!o)
+        return RC_OK;
+    enum rc rc = json_need_arr(o, "dirs", &dirs, e);
+    for (size_t i = 0; i < json_len(dirs) && !rc; i++)
+        rc = add_dir(d, json_as_str(json_at(dirs, i), ""), e);
+    return rc ? rc : json_need_int(o, "endurance_bytes", 0, INT64_MAX, &d->endurance_bytes, e);
 }
 
 static enum rc read_deadlines(struct run_deadlines *d, const struct json *v, struct err *e)
@@ -405,6 +465,8 @@ enum rc run_spec_from_json(struct run_spec *out, const struct json *v, struct er
         rc = read_evaluation(&out->evaluation, v, e);
     if (!rc)
         rc = read_checkpoint(&out->checkpoint, v, e);
+    if (!rc)
+        rc = read_disk(&out->disk, v, e);
     if (!rc)
         rc = read_deadlines(&out->deadlines, v, e);
     if (!rc)

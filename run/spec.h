@@ -20,6 +20,7 @@ struct json;
 enum {
     RUN_MAX_HOSTS = 4096,
     RUN_MAX_RANKS = 65536,
+    RUN_MAX_DISK_DIRS = 16,
     RUN_TOKEN_TEXT = 65, /* 32 random bytes as hex digits */
     RUN_SPEC_MAX_BYTES = 32 << 20
 };
@@ -57,6 +58,13 @@ struct run_checkpoint {
     char *shared_path; /* RUN_STORE_SHARED only, else NULL */
 };
 
+/* Where a plan that keeps states on disk puts them, on every node. */
+struct run_disk {
+    char **dirs; /* striped over these; none: the run folder */
+    size_t count;
+    int64_t endurance_bytes; /* that the drives of a node are rated to have written; 0: not said */
+};
+
 struct run_deadlines {
     double rendezvous_s; /* from the agents' start until all ranks listen */
     double collective_s; /* one collective; a peer later than that is dead */
@@ -84,6 +92,7 @@ struct run_spec {
     struct data_sources data; /* on the node; the engine reads them there */
     struct run_evaluation evaluation;
     struct run_checkpoint checkpoint;
+    struct run_disk disk;
     struct run_deadlines deadlines;
     struct run_limits limits;
     char token[RUN_TOKEN_TEXT]; /* ranks and agents prove to each other that they know it */
@@ -102,6 +111,9 @@ void run_spec_add_host(
 int64_t run_spec_ranks(const struct run_spec *s);
 /* Index in hosts of the host a rank lives on; rank must be below run_spec_ranks. */
 size_t run_spec_host_of(const struct run_spec *s, int64_t rank);
+
+/* "DIR,DIR": absolute paths, in place of those there are. RC_USAGE otherwise. */
+enum rc run_disk_parse(struct run_disk *out, const char *text, struct err *e);
 
 /* Where the checkpoints of this run lie on a node with run folder node_dir; the caller frees it. */
 char *run_checkpoint_dir(const struct run_spec *s, const char *node_dir);

@@ -37,7 +37,7 @@ a_plan_with_states_on_disk_says_what_wears_out() {
     plan=("$berth" plan --model llama-2-7b --tokens 100M --seq 2048 --global-batch-tokens 131072 -q)
     exits 0 "${plan[@]}" --offers "$tmp/one.csv" --json
     jq -e '.plans[0] | .offload == "nvme" and (.launchable | not) and
-        (.not_launchable | contains("for prediction")) and .disk.drive_writes_per_day > 1' "$tmp/out"
+        (.not_launchable | contains("CPU nodes only")) and .disk.drive_writes_per_day > 1' "$tmp/out"
     exits 0 "${plan[@]}" --offers "$tmp/one.csv"
     says "optimizer states on NVMe" "$tmp/out"
     says "which wears it out early" "$tmp/out"

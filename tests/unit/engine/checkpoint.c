@@ -59,6 +59,7 @@ struct setting {
     struct checkpoint_report report;
     uint64_t state_hash; /* of masters and moments over all ranks, independent of sharding */
     double loss;         /* of the first step after loading */
+    unsigned offload;
 };
 
 static struct checkpoint_options options_of(struct rank *r, const struct setting *s, int *host_of)
@@ -133,6 +134,7 @@ static struct setting run(
     st.micro_batch = 1;
     st.grad_accum = accum;
     st.precision = p;
+    st.offload = s.offload;
     if (kind == STRATEGY_HSDP)
         st.shard_degree = ranks / 2;
     return run_strategy(&st, s);
@@ -156,7 +158,7 @@ static struct strategy random_strategy(uint64_t *draw)
         st.seq = 24;
         st.micro_batch = 1 + (int64_t)(x >> 24 & 1);
         st.precision = x >> 32 & 1 ? PRECISION_BF16 : PRECISION_FP32;
-        st.offload = x >> 40 & 1 ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
+        st.offload = offload_at((x >> 40) % OFFLOAD_SETS);
         if (kind == STRATEGY_HSDP)
             st.shard_degree = degree;
         ranks_check(model_find(&m, model, &e), &e);
@@ -209,18 +211,23 @@ static void any_strategy_and_world_size_loads_what_another_saved(void **state)
         enum strategy_kind kind;
         int64_t ranks, accum;
         enum precision p;
-    } FORMS[] = {{STRATEGY_DDP, 1, 4, PRECISION_FP32}, {STRATEGY_ZERO3, 4, 1, PRECISION_FP32},
-        {STRATEGY_ZERO1, 2, 2, PRECISION_BF16}, {STRATEGY_HSDP, 4, 1, PRECISION_BF16},
-        {STRATEGY_DDP, 2, 2, PRECISION_FP32}, {STRATEGY_ZERO2, 3, 1, PRECISION_FP32}};
+        unsigned offload;
+    } FORMS[] = {{STRATEGY_DDP, 1, 4, PRECISION_FP32, OFFLOAD_NONE},
+        {STRATEGY_ZERO3, 4, 1, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS},
+        {STRATEGY_ZERO1, 2, 2, PRECISION_BF16, OFFLOAD_OPTIMIZER},
+        {STRATEGY_HSDP, 4, 1, PRECISION_BF16, OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
+        {STRATEGY_DDP, 2, 2, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+        {STRATEGY_ZERO2, 3, 1, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK}};
     for (size_t i = 0; i < BASE_COUNT(FORMS); i++) {
         struct err e;
         dir_remove(root, &e);
         struct setting saved = run(FORMS[i].kind, FORMS[i].ranks, FORMS[i].accum, FORMS[i].p,
-            (struct setting){.hosts = 1, .steps = 2});
+            (struct setting){.hosts = 1, .steps = 2, .offload = FORMS[i].offload});
         assert_int_equal(saved.rc, RC_OK);
         for (size_t j = 0; j < BASE_COUNT(FORMS); j++) {
             struct setting loaded = run(FORMS[j].kind, FORMS[j].ranks, FORMS[j].accum, FORMS[j].p,
-                (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
+                (struct setting){
+                    .hosts = 1, .is_loading = true, .load_step = -1, .offload = FORMS[j].offload});
             if (loaded.rc)
                 fail_msg("%s", loaded.msg);
             assert_int_equal(loaded.info.step, 2);

@@ -40,6 +40,7 @@ static void train_and_collect(struct rank *r)
     ranks_train(r, 1, o->steps, o->loss);
     size_t at = 0;
     for (int u = 0; u < r->schedule->n_units; u++) {
+        ranks_check(executor_fetch_state(r->x, u, STATE_MASTER, &e), &e);
         struct state_view v = executor_state(r->x, u, STATE_MASTER);
         size_t bytes = (size_t)v.count * sizeof(float);
         float *full = malloc((size_t)r->schedule->unit[u].elems * sizeof(float));
@@ -255,6 +256,55 @@ static void placement_and_timing_never_change_the_bits(void **state)
     free(want.state);
 }
 
+/* --- what leaves the device --- */
+
+static uint64_t picks;
+
+static int pick(int n)
+{
+    picks = picks * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (int)((picks >> 33) % (uint64_t)n);
+}
+
+/* Of a kind and a model: its class of bits, which no placement, recompute mode or timing leaves. */
+static struct strategy random_placement(enum strategy_kind kind)
+{
+    static const unsigned offloads[] = {OFFLOAD_OPTIMIZER, OFFLOAD_ACTIVATIONS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_PARAMETERS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS,
+        OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS};
+    struct strategy s = base(kind, 2, 2);
+    s.offload = offloads[pick(kind >= STRATEGY_ZERO3 ? 8 : 4)];
+    s.recompute = (enum recompute)pick(3);
+    s.prefetch = 1 + pick(3);
+    s.reshard_after_forward = pick(2);
+    return s;
+}
+
+static void what_leaves_the_device_never_changes_the_bits(void **state)
+{
+    (void)state;
+    picks = 20261130;
+    for (int m = 0; m < 2; m++)
+        for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++)
+            for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
+                struct strategy plain = base((enum strategy_kind)k, 2, 2);
+                plain.precision = (enum precision)precision;
+                struct outcome want = outcome_of(MODELS[m], plain, 1);
+                for (int i = 0; i < 4; i++) {
+                    struct strategy s = random_placement((enum strategy_kind)k);
+                    char what[80];
+                    s.precision = (enum precision)precision;
+                    snprintf(what, sizeof(what), "%s %s, offload %s, recompute %s", MODELS[m],
+                        strategy_kind_name(s.kind), offload_name(s.offload),
+                        recompute_name(s.recompute));
+                    assert_same_bits(&want, outcome_of(MODELS[m], s, 1 + pick(2)), what);
+                }
+                free(want.state);
+            }
+}
+
 static void hsdp_and_other_world_sizes_stay_within_rounding(void **state)
 {
     (void)state;
@@ -456,13 +506,12 @@ static const char *check_section(
     return line;
 }
 
-static void the_executed_operations_are_the_planned_list(void **state)
+static void check_trace(unsigned offload)
 {
-    (void)state;
     char *text = NULL;
     size_t len = 0;
     struct rank_options o = {.model = "tiny-llama", .strategy = base(STRATEGY_ZERO3, 2, 4)};
-    o.strategy.offload = OFFLOAD_OPTIMIZER;
+    o.strategy.offload = offload;
     o.trace = open_memstream(&text, &len);
     ranks_run(&o, train_two_steps, NULL);
     fclose(o.trace);
@@ -479,6 +528,13 @@ static void the_executed_operations_are_the_planned_list(void **state)
     assert_int_equal(*line, '\0');
     schedule_free(s);
     free(text);
+}
+
+static void the_executed_operations_are_the_planned_list(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < OFFLOAD_SETS; i++)
+        check_trace(offload_at(i));
 }
 
 struct growth {
@@ -508,10 +564,15 @@ static void train_and_watch(struct rank *r)
 static void after_the_first_step_nothing_allocates(void **state)
 {
     (void)state;
+    static const unsigned offloads[] = {[STRATEGY_DDP] = OFFLOAD_ACTIVATIONS,
+        [STRATEGY_ZERO1] = OFFLOAD_NONE,
+        [STRATEGY_ZERO2] = OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
+        [STRATEGY_ZERO3] = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS};
     for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
         struct growth g;
         struct rank_options o = {
             .model = "tiny-llama", .strategy = base((enum strategy_kind)k, 2, 2)};
+        o.strategy.offload = offloads[k];
         ranks_run(&o, train_and_watch, &g);
         assert_int_equal(g.allocations, 0);
 #ifndef __SANITIZE_THREAD__ /* its shadow memory grows with every access */
@@ -552,11 +613,14 @@ struct cap {
 
 static void open_capped(struct rank *r)
 {
+    static const char *const scratch = "/tmp";
     struct cap *c = r->arg;
     struct executor_options xo = {.device = &device_cpu,
         .device_options = {.threads = 1,
             .slab_cap_bytes = r->schedule->slab_bytes[MEMORY_DEVICE] + c->bytes},
         .kernels = kernels_best(),
+        .disk_dirs = &scratch,
+        .n_disk_dirs = 1,
         .comm = r->comm};
     struct executor *x = NULL;
     c->rc = executor_open(&x, r->schedule, &xo, &c->e);
@@ -573,13 +637,49 @@ static void open_capped(struct rank *r)
 static void a_slab_one_page_smaller_fails_and_the_planned_one_runs(void **state)
 {
     (void)state;
-    struct rank_options o = {.model = "tiny-llama", .strategy = base(STRATEGY_DDP, 1, 1)};
-    struct cap exact = {.bytes = 0}, smaller = {.bytes = -SLAB_PAGE};
-    ranks_run(&o, open_capped, &exact);
-    assert_int_equal(exact.rc, RC_OK);
-    ranks_run(&o, open_capped, &smaller);
-    assert_int_equal(smaller.rc, RC_LIMIT);
-    assert_non_null(strstr(smaller.e.msg, "4096 too few"));
+    struct rank_options o = {.model = "tiny-llama", .strategy = base(STRATEGY_ZERO3, 1, 1)};
+    for (size_t i = 0; i < OFFLOAD_SETS; i++) {
+        struct cap exact = {.bytes = 0}, smaller = {.bytes = -SLAB_PAGE};
+        o.strategy.offload = offload_at(i);
+        ranks_run(&o, open_capped, &exact);
+        assert_int_equal(exact.rc, RC_OK);
+        ranks_run(&o, open_capped, &smaller);
+        assert_int_equal(smaller.rc, RC_LIMIT);
+        assert_non_null(strstr(smaller.e.msg, "4096 too few"));
+    }
+}
+
+static int64_t device_slab(unsigned offload, enum recompute recompute)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    struct schedule *s;
+    struct strategy st = base(STRATEGY_ZERO3, 1, 1);
+    st.offload = offload;
+    st.recompute = recompute;
+    st.seq = 128;
+    st.micro_batch = 4;
+    ranks_check(model_find(&m, "nano-llama", &e), &e);
+    m.layers = 12;
+    ranks_check(schedule_make(&s, &m, &st, &e), &e);
+    int64_t bytes = s->slab_bytes[MEMORY_DEVICE];
+    schedule_free(s);
+    return bytes;
+}
+
+/* The executor runs in exactly this (above); what is kept of 11 of 12 blocks is not part of it, but
+ * for two that are on their way. Of a block in fp32: 9 widths, queries, keys and values, and what
+ * is between the products of its feed-forward part; without any of it, its input. */
+static void what_leaves_the_device_makes_its_slab_smaller(void **state)
+{
+    (void)state;
+    const int64_t width = 128 * 4 * 128 * 4; /* nano-llama: (T, d) in fp32 */
+    int64_t all = device_slab(OFFLOAD_NONE, RECOMPUTE_NONE);
+    int64_t inputs = device_slab(OFFLOAD_NONE, RECOMPUTE_FULL);
+    assert_true(device_slab(OFFLOAD_ACTIVATIONS, RECOMPUTE_NONE) < all - 8 * 9 * width);
+    assert_true(device_slab(OFFLOAD_ACTIVATIONS, RECOMPUTE_FULL) < inputs - 8 * width);
+    for (size_t i = 1; i < OFFLOAD_SETS; i++)
+        assert_true(device_slab(offload_at(i), RECOMPUTE_NONE) < all);
 }
 
 static void refuses_models_its_kernels_do_not_cover(void **state)
@@ -640,6 +740,7 @@ int test_executor(void)
         cmocka_unit_test(evaluation_gives_the_loss_that_training_would),
         cmocka_unit_test(evaluation_is_added_to_a_schedule_and_changes_nothing_of_it),
         cmocka_unit_test(placement_and_timing_never_change_the_bits),
+        cmocka_unit_test(what_leaves_the_device_never_changes_the_bits),
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
@@ -648,6 +749,7 @@ int test_executor(void)
         cmocka_unit_test(after_the_first_step_nothing_allocates),
         cmocka_unit_test(external_memory_is_positive_and_small_for_one_rank),
         cmocka_unit_test(a_slab_one_page_smaller_fails_and_the_planned_one_runs),
+        cmocka_unit_test(what_leaves_the_device_makes_its_slab_smaller),
         cmocka_unit_test(refuses_models_its_kernels_do_not_cover),
 #if POISON_WORKS
         cmocka_unit_test(touching_what_was_not_declared_is_caught),

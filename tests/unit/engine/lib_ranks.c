@@ -31,6 +31,8 @@ void ranks_check(enum rc rc, const struct err *e)
     abort();
 }
 
+static const char *const SCRATCH = "/tmp";
+
 static void *rank_main(void *arg)
 {
     struct start *s = arg;
@@ -41,6 +43,8 @@ static void *rank_main(void *arg)
             .is_poisoning = s->o->is_poisoning},
         .kernels = s->comm.kernels,
         .comm = s->r.comm,
+        .disk_dirs = s->o->n_disk_dirs ? s->o->disk_dirs : &SCRATCH,
+        .n_disk_dirs = s->o->n_disk_dirs ? s->o->n_disk_dirs : 1,
         .observe = s->r.rank == 0 && s->o->trace ? executor_write_trace : NULL,
         .observe_arg = s->o->trace};
     ranks_check(executor_open(&s->r.x, s->r.schedule, &xo, &e), &e);
@@ -112,6 +116,7 @@ uint64_t ranks_state_hash(struct rank *r)
     uint64_t sum = 0;
     for (int u = 0; u < s->n_units; u++)
         for (int k = 0; k < STATE_KINDS; k++) {
+            ranks_check(executor_fetch_state(r->x, u, (enum state_kind)k, &e), &e);
             struct state_view v = executor_state(r->x, u, (enum state_kind)k);
             for (int64_t i = 0; i < v.count; i++) {
                 uint32_t bits;

@@ -21,7 +21,9 @@ struct rank_options {
     struct strategy strategy;
     int threads;
     bool is_poisoning;
-    FILE *trace; /* of rank 0 */
+    FILE *trace;                  /* of rank 0 */
+    const char *const *disk_dirs; /* default /tmp */
+    int n_disk_dirs;
     double deadline_s;
     int ranks_per_host; /* hosts that share memory inside; 0: all on one */
 };

@@ -137,7 +137,7 @@ static void states_on_the_host_are_18_bytes_a_parameter(void **state)
 }
 
 /* 12 bytes on disk, as many written by a step, and two checkpoints of 12; in host memory no more
- * than two units with gradients and parameters on their way. */
+ * than three units with gradients and parameters on their way. */
 static void states_on_disk_are_12_bytes_a_parameter(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static void states_on_disk_are_12_bytes_a_parameter(void **state)
         assert_near((double)x.disk_state_bytes, 12 * share, 1e-3);
         assert_near((double)x.disk_written_bytes, 12 * share, 1e-3);
         assert_near((double)x.disk_bytes, 36 * share, 1e-3);
-        assert_true((double)x.host_slab_bytes <= 1.01 * 2 * 18 * block / (double)nodes);
+        assert_true((double)x.host_slab_bytes <= 1.01 * 3 * 18 * block / (double)nodes);
         assert_int_equal(x.host_snapshot_bytes, 0);
         assert_true(estimate_fits(&x));
         enum memory where;
@@ -355,7 +355,7 @@ static void states_on_disk_are_a_plan_where_nothing_else_fits(void **state)
     const struct plan *p = &s->plans[0];
     assert_int_equal(p->strategy.offload, OFFLOAD_OPTIMIZER | OFFLOAD_DISK);
     assert_false(p->is_launchable);
-    assert_non_null(strstr(p->not_launchable, "offload 'nvme' is for prediction"));
+    assert_non_null(strstr(p->not_launchable, "CPU nodes only"));
     assert_non_null(strstr(p->limits, "waiting for states on disk"));
     struct wear w = wear_make(&p->estimate, &p->bill);
     assert_near(w.written_bytes, 763 * 12 * params_7b, 2e-3);
