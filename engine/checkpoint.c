@@ -108,7 +108,9 @@ enum rc checkpoint_open(
     struct checkpoint **out, struct executor *x, const struct checkpoint_options *o, struct err *e)
 {
     struct checkpoint *c = base_calloc(1, sizeof(*c));
+    double ignored;
     c->o = *o;
+    c->o.is_async = o->is_async && !executor_disk(x, &ignored);
     c->job.x = x;
     c->job.o = &c->o;
     init_waiting(c);
@@ -117,8 +119,8 @@ enum rc checkpoint_open(
     c->job.buffer = aligned_alloc(DURABLE_ALIGN, TRANSFER_CHUNK);
     enum rc rc = c->job.buffer ? RC_OK : err_set(e, RC_LIMIT, "no memory for checkpoints");
     if (!rc && executor_is_first_replica(x))
-        rc = image_new(&c->job.image, x, o->is_async, e);
-    if (!rc && o->is_async)
+        rc = image_new(&c->job.image, x, c->o.is_async, e);
+    if (!rc && c->o.is_async)
         rc = start_writer(c, e);
     *out = rc ? NULL : c;
     if (rc)

@@ -27,10 +27,10 @@ struct checkpoint;
 struct executor;
 
 struct checkpoint_options {
-    const char *dir;    /* of this host; the same on all hosts for a shared store */
-    const int *host_of; /* host number by rank, consecutive; all 0 for a shared store */
-    bool has_partner;   /* copy each host's files to the next one */
-    bool is_async;
+    const char *dir;     /* of this host; the same on all hosts for a shared store */
+    const int *host_of;  /* host number by rank, consecutive; all 0 for a shared store */
+    bool has_partner;    /* copy each host's files to the next one */
+    bool is_async;       /* training goes on; not with states on disk, of which there is no copy */
     int64_t keep;        /* newest checkpoints that stay */
     double collective_s; /* deadline of a collective of a step; those of saves have longer ones */
 };

@@ -157,11 +157,10 @@ static enum rc set_up_checkpoints(struct rank_run *r, struct err *e)
     for (int i = 0; i < ranks && !is_shared; i++)
         r->host_of[i] = (int)run_spec_host_of(spec, i);
     r->checkpoint_dir = run_checkpoint_dir(spec, r->setup.dir);
-    double ignored;
     struct checkpoint_options o = {.dir = r->checkpoint_dir,
         .host_of = r->host_of,
         .has_partner = spec->checkpoint.store == RUN_STORE_PARTNER,
-        .is_async = spec->checkpoint.is_async && !executor_disk(r->setup.x, &ignored),
+        .is_async = spec->checkpoint.is_async,
         .keep = spec->checkpoint.keep,
         .collective_s = spec->deadlines.collective_s};
     return checkpoint_open(&r->checkpoint, r->setup.x, &o, e);

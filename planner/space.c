@@ -106,10 +106,13 @@ static int usual_stage(unsigned offload, bool is_gpu)
     return -1;
 }
 
-/* States on disk come last, whoever names them. */
+/* States on disk come last, whoever names them, and a single rank gathers its parameters only where
+ * little fits. */
 static int named_stage(unsigned offload)
 {
-    return offload & OFFLOAD_DISK ? SPACE_DISK : SPACE_USUAL;
+    return offload & OFFLOAD_DISK         ? SPACE_DISK
+           : offload & OFFLOAD_PARAMETERS ? SPACE_SPARING
+                                          : SPACE_USUAL;
 }
 
 size_t space_offloads(
