@@ -91,6 +91,9 @@ static void fill_rope(struct executor *x)
     kernels_rope_table(&t, executor_buffer(x, x->s->rope));
 }
 
+_Static_assert(SCHEDULE_QK_NORM_SCRATCH == K_QK_NORM_PIECES * 2 * sizeof(float),
+    "the planner counts what the kernel writes");
+
 static enum rc check_workspace(const struct schedule *s, struct err *e)
 {
     for (int32_t i = 0; i < s->n_ops; i++) {
@@ -111,9 +114,6 @@ static enum rc check_model(const struct model *m, struct err *e)
     if (m->adapter.rank > 0)
         return err_set(e, RC_LIMIT,
             "adapters beside a frozen model '%s', which this engine does not train", m->name);
-    if (m->has_qk_norm)
-        return err_set(e, RC_LIMIT,
-            "model '%s' normalises queries and keys, which this engine does not train", m->name);
     if (m->head_dim > K_MAX_HEAD_DIM)
         return err_set(e, RC_LIMIT, "model '%s' has head_dim %lld; the engine takes at most %d",
             m->name, (long long)m->head_dim, K_MAX_HEAD_DIM);

@@ -164,6 +164,45 @@ static enum rc rope(const struct run *r)
     return RC_OK;
 }
 
+static enum rc qk_norm_fwd(const struct run *r)
+{
+    const struct model *m = model_of(r);
+    struct k_qk_norm_fwd a = {.type = r->type,
+        .tokens = r->op->dim[0],
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_dim = m->head_dim,
+        .eps = (float)m->norm_eps,
+        .x = r->arg[0],
+        .wq = r->arg[1],
+        .wk = r->arg[2],
+        .qkv = r->arg[3],
+        .stats = r->arg[4]};
+    r->x->kernels->qk_norm_fwd(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc qk_norm_bwd(const struct run *r)
+{
+    const struct model *m = model_of(r);
+    struct k_qk_norm_bwd a = {.type = r->type,
+        .accumulate_dw = has(r, OP_ACCUMULATE),
+        .tokens = r->op->dim[0],
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_dim = m->head_dim,
+        .x = r->arg[1],
+        .wq = r->arg[2],
+        .wk = r->arg[3],
+        .stats = r->arg[4],
+        .dqkv = r->arg[0],
+        .dwq = r->arg[6],
+        .dwk = r->arg[7],
+        .scratch = r->arg[5]};
+    r->x->kernels->qk_norm_bwd(r->pool, &a);
+    return RC_OK;
+}
+
 static enum rc attn_fwd(const struct run *r)
 {
     const struct model *m = model_of(r);
@@ -430,6 +469,8 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_BIAS_BWD] = bias_bwd,
     [OP_ROPE_FWD] = rope,
     [OP_ROPE_BWD] = rope,
+    [OP_QK_NORM_FWD] = qk_norm_fwd,
+    [OP_QK_NORM_BWD] = qk_norm_bwd,
     [OP_ATTN_FWD] = attn_fwd,
     [OP_ATTN_BWD] = attn_bwd,
     [OP_SWIGLU_FWD] = swiglu_fwd,

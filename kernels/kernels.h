@@ -32,7 +32,7 @@ enum k_type { K_FP32, K_BF16 };
 enum k_form { K_NT, K_NN, K_TN };
 enum k_rope_scaling { K_ROPE_PLAIN, K_ROPE_LINEAR, K_ROPE_LLAMA3 };
 
-enum { K_MAX_HEAD_DIM = 256, K_NORM_BLOCK = 4096 };
+enum { K_MAX_HEAD_DIM = 256, K_NORM_BLOCK = 4096, K_QK_NORM_PIECES = 64 };
 
 /* x[t] = wte[ids[t]] (+ wpe[t % seq]) */
 struct k_embed_fwd {
@@ -79,6 +79,29 @@ struct k_norm_bwd {
     const float *stats; /* of the forward pass */
     void *dx;
     float *dw, *db; /* db: LayerNorm, or NULL */
+};
+
+/* RMSNorm of each head of queries and keys: y = w x rstd over head_dim, with one weight for all
+ * query heads and one for all key heads. Values are copied. head_dim <= K_MAX_HEAD_DIM. */
+struct k_qk_norm_fwd {
+    enum k_type type;
+    int64_t tokens, heads, kv_heads, head_dim;
+    float eps;
+    const void *x;       /* (tokens, (heads + 2 kv_heads) head_dim) */
+    const void *wq, *wk; /* (head_dim) */
+    void *qkv;           /* as x; may be x */
+    float *stats;        /* rstd (tokens, heads + kv_heads) */
+};
+
+struct k_qk_norm_bwd {
+    enum k_type type;
+    bool accumulate_dw; /* dwq, dwk += instead of = */
+    int64_t tokens, heads, kv_heads, head_dim;
+    const void *x, *wq, *wk;
+    const float *stats; /* of the forward pass */
+    void *dqkv;         /* in place: of the outputs, then of x */
+    float *dwq, *dwk;   /* both, or both NULL */
+    float *scratch;     /* K_QK_NORM_PIECES * 2 head_dim */
 };
 
 /* C = product (+ bias per column) (+ residual) (+ C). The products of one element of C are summed
@@ -206,6 +229,8 @@ struct kernels {
     void (*embed_bwd)(struct pool *p, const struct k_embed_bwd *a);
     void (*norm_fwd)(struct pool *p, const struct k_norm_fwd *a);
     void (*norm_bwd)(struct pool *p, const struct k_norm_bwd *a);
+    void (*qk_norm_fwd)(struct pool *p, const struct k_qk_norm_fwd *a);
+    void (*qk_norm_bwd)(struct pool *p, const struct k_qk_norm_bwd *a);
     void (*matmul)(struct pool *p, const struct k_matmul *a);
     void (*bias_bwd)(struct pool *p, const struct k_bias_bwd *a);
     void (*rope_fwd)(struct pool *p, const struct k_rope *a);

@@ -288,6 +288,8 @@ void K_NAME(k_embed_fwd)(struct pool *p, const struct k_embed_fwd *a);
 void K_NAME(k_embed_bwd)(struct pool *p, const struct k_embed_bwd *a);
 void K_NAME(k_norm_fwd)(struct pool *p, const struct k_norm_fwd *a);
 void K_NAME(k_norm_bwd)(struct pool *p, const struct k_norm_bwd *a);
+void K_NAME(k_qk_norm_fwd)(struct pool *p, const struct k_qk_norm_fwd *a);
+void K_NAME(k_qk_norm_bwd)(struct pool *p, const struct k_qk_norm_bwd *a);
 void K_NAME(k_matmul)(struct pool *p, const struct k_matmul *a);
 void K_NAME(k_bias_bwd)(struct pool *p, const struct k_bias_bwd *a);
 void K_NAME(k_rope_fwd)(struct pool *p, const struct k_rope *a);

@@ -46,8 +46,5 @@ bool is_launchable(
         snprintf(buf, LAUNCHABLE_TEXT,
             "the bundled engine takes heads of at most %d elements, not %lld", ENGINE_MAX_HEAD_DIM,
             (long long)m->head_dim);
-    else if (m->has_qk_norm)
-        snprintf(buf, LAUNCHABLE_TEXT,
-            "the bundled engine does not have the q and k norms of this model yet");
     return buf[0] == '\0';
 }

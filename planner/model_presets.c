@@ -24,6 +24,8 @@ static const struct preset presets[] = {
         2, 64, 4, 4, 16, 256, 256, 512, TIED, 1e-5, 0, 0},
     {"tiny-llama", "", MODEL_LLAMA,
         2, 64, 4, 2, 16, 176, 256, 512, 0, 1e-5, 1e4, 0},
+    {"tiny-qwen3", "", MODEL_LLAMA,
+        2, 64, 4, 2, 24, 176, 256, 512, TIED | QK_NORM, 1e-6, 1e6, 0},
     {"nano-llama", "", MODEL_LLAMA,
         4, 128, 4, 2, 32, 384, 256, 1024, 0, 1e-5, 1e4, 0},
     {"micro-llama", "", MODEL_LLAMA,

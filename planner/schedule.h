@@ -54,6 +54,10 @@ enum lane {
  * gelu_bwd       dim T ffn             arg R dy R x W dx
  * norm_bwd       dim T d               arg R dy R x R w R stats RW dx(T,d) RW|W dw(fp32) [RW|W db]
  *                dx += ...; flags LAYERNORM, ACCUMULATE (dw, db), OVERWRITE (dx = ...)
+ * qk_norm_fwd    dim T                 arg R x(T,(h+2k)hd) R wq R wk W qkv(as x)
+ *                W stats(fp32: rstd (T,h+k)); each head of q and k by itself, v is copied
+ * qk_norm_bwd    dim T                 arg RW dqkv R x R wq R wk R stats W scratch
+ *                [RW|W dwq RW|W dwk]                                             flag ACCUMULATE
  * cross_entropy  dim T vocab           arg RW logits(T,vocab) -> dlogits, R targets(int32 T)
  *                                      RW scalars(double): adds to SCALAR_LOSS_SUM
  *                gradient scaled by 1/SCALAR_TARGETS; a target < 0 is ignored
@@ -112,7 +116,9 @@ enum lane {
     X(OP_SCORES, "scores")                                                                         \
     X(OP_DEQUANTISE, "dequantise")                                                                 \
     X(OP_DISK_READ, "disk_read")                                                                   \
-    X(OP_DISK_WRITE, "disk_write")
+    X(OP_DISK_WRITE, "disk_write")                                                                 \
+    X(OP_QK_NORM_FWD, "qk_norm_fwd")                                                               \
+    X(OP_QK_NORM_BWD, "qk_norm_bwd")
 
 enum op_kind {
 #define X(name, word) name,
@@ -218,6 +224,10 @@ enum { BUFFER_ALIGN = 256, DISK_ALIGN = 4096, SLAB_PAGE = 4096 };
 
 /* Work space of matrix products and attention; an algorithm that needs more is not chosen. */
 enum { SCHEDULE_WORKSPACE_BYTES = 32 << 20 };
+
+/* Scratch of qk_norm_bwd in the work space, per element of a head: fp32 sums of q and of k for each
+ * of 64 pieces of the tokens. */
+enum { SCHEDULE_QK_NORM_SCRATCH = 64 * 2 * 4 };
 
 /* Slices in which host collectives receive; their scratch is group size * this at most. */
 enum { SCHEDULE_SLICE_BYTES = 64 << 10 };

@@ -297,14 +297,70 @@ static void fwd_attention_core(struct builder *b, int unit, struct block_acts *a
     }
 }
 
-static void fwd_attention(struct builder *b, int unit, struct block_acts *a)
+static int32_t qkv_act(struct builder *b, const char *what, int unit)
 {
     const struct model *m = &b->s->model;
-    a->qkv = builder_act(b, "qkv", unit, (m->heads + 2 * m->kv_heads) * m->head_dim);
-    emit_linear(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, a->xn1, -1, a->qkv);
+    return builder_act(b, what, unit, (m->heads + 2 * m->kv_heads) * m->head_dim);
+}
+
+static void qk_norm_common(struct builder *b, struct op *op, double flops_per_element)
+{
+    const struct model *m = &b->s->model;
+    op->dim[0] = b->tokens;
+    op->flops = flops_per_element * (double)(b->tokens * (m->heads + m->kv_heads) * m->head_dim);
+}
+
+/* From what the product gave, which backward needs, to what attention reads. */
+static void fwd_qk_norm(struct builder *b, int unit, struct block_acts *a)
+{
+    const struct model *m = &b->s->model;
+    a->qkv = qkv_act(b, "qkv", unit);
+    a->st_qk = fp32_act(b, "qk_stats", unit, m->heads + m->kv_heads);
+    struct op *op = builder_op(b, OP_QK_NORM_FWD, LANE_COMPUTE, unit);
+    qk_norm_common(b, op, 8);
+    op_arg(b, op, ACCESS_READ, a->raw);
+    op_param(b, op, unit, T_Q_NORM_W, T_Q_NORM_W);
+    op_param(b, op, unit, T_K_NORM_W, T_K_NORM_W);
+    op_arg(b, op, ACCESS_WRITE, a->qkv);
+    op_arg(b, op, ACCESS_WRITE, a->st_qk);
     emit_rope(b, unit, OP_ROPE_FWD, a->qkv);
+}
+
+static void bwd_qk_norm(struct builder *b, int unit, const struct block_acts *a, int32_t dqkv)
+{
+    struct op *op = builder_op(b, OP_QK_NORM_BWD, LANE_COMPUTE, unit);
+    qk_norm_common(b, op, 14);
+    op_arg(b, op, ACCESS_BOTH, dqkv);
+    op_arg(b, op, ACCESS_READ, a->raw);
+    op_param(b, op, unit, T_Q_NORM_W, T_Q_NORM_W);
+    op_param(b, op, unit, T_K_NORM_W, T_K_NORM_W);
+    op_arg(b, op, ACCESS_READ, a->st_qk);
+    op_arg_part(op, ACCESS_WRITE, b->workspace, 0, SCHEDULE_QK_NORM_SCRATCH * b->s->model.head_dim);
+    if (!trains_all(b))
+        return;
+    op_grad(b, op, unit, T_Q_NORM_W, T_Q_NORM_W);
+    op_grad(b, op, unit, T_K_NORM_W, T_K_NORM_W);
+}
+
+static void fwd_qkv(struct builder *b, int unit, struct block_acts *a)
+{
+    bool has_norm = unit_has(b, unit, T_Q_NORM_W);
+    int32_t product = qkv_act(b, has_norm ? "qkv_raw" : "qkv", unit);
+    emit_linear(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, a->xn1, -1, product);
+    if (has_norm) {
+        a->raw = product;
+        fwd_qk_norm(b, unit, a);
+    } else {
+        a->qkv = product;
+        emit_rope(b, unit, OP_ROPE_FWD, a->qkv);
+    }
+}
+
+static void fwd_attention(struct builder *b, int unit, struct block_acts *a)
+{
+    fwd_qkv(b, unit, a);
     fwd_attention_core(b, unit, a);
-    a->mid = builder_act(b, "mid", unit, m->width);
+    a->mid = builder_act(b, "mid", unit, b->s->model.width);
     emit_linear(b, unit, T_O_W, T_O_W, T_O_B, T_O_B, a->att, a->x_in, a->mid);
     emit_tensor_sum(b, unit);
 }
@@ -354,6 +410,8 @@ static void keep_selected(const struct builder *b, struct block_acts *a)
     if (what == SELECTIVE_ATTENTION)
         return;
     a->xn1 = a->xn2 = a->act = -1;
+    if (a->raw >= 0)
+        a->qkv = a->st_qk = -1;
     if (a->half >= 0)
         a->up = -1;
 }
@@ -371,7 +429,8 @@ static void drop_unread(const struct builder *b, int unit, struct block_acts *a)
 
 void emit_block_fwd(struct builder *b, int unit)
 {
-    const struct block_acts nothing = {b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    const struct block_acts nothing = {
+        b->x, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     struct block_acts a = nothing;
     b->low = a.low = builder_low(b, unit);
     fwd_norm1(b, unit, &a);
@@ -398,13 +457,15 @@ void emit_block_fwd(struct builder *b, int unit)
 static void recompute(struct builder *b, int unit, struct block_acts *a)
 {
     int32_t first = b->s->n_ops;
-    bool has_low = a->low >= 0;
+    bool has_low = a->low >= 0, kept_mid = a->mid >= 0;
     b->low = has_low ? a->low : builder_low(b, unit);
     if (a->xn1 < 0 && (a->mid < 0 || needs_input(b, unit, T_Q_W, T_V_W)))
         fwd_norm1(b, unit, a);
     if (a->mid < 0)
         fwd_attention(b, unit, a);
-    else if (a->scores < 0 && b->s->strategy.has_plain_attention)
+    else if (a->qkv < 0)
+        fwd_qk_norm(b, unit, a);
+    if (kept_mid && a->scores < 0 && b->s->strategy.has_plain_attention)
         fwd_attention_core(b, unit, a);
     if (a->xn2 < 0 && (a->up < 0 || needs_input(b, unit, T_GATE_W, T_UP_W)))
         fwd_norm2(b, unit, a);
@@ -466,6 +527,8 @@ static void bwd_attention(struct builder *b, int unit, const struct block_acts *
     if (a->scores >= 0)
         emit_scores(b, unit, a->scores, 3);
     emit_rope(b, unit, OP_ROPE_BWD, dqkv);
+    if (a->raw >= 0)
+        bwd_qk_norm(b, unit, a, dqkv);
     int32_t dxn = builder_act(b, "d_norm1", unit, m->width);
     emit_linear_bwd(b, unit, T_Q_W, T_V_W, T_Q_B, T_V_B, dqkv, a->xn1, dxn);
     emit_tensor_sum(b, unit);

@@ -11,6 +11,7 @@ struct block_acts {
     int32_t x_in;          /* (T,d) block input, the previous unit's output */
     int32_t xn1, st1;      /* (T,d) first norm's output; its statistics */
     int32_t qkv, att, lse; /* (T,(h+2k)hd), (T,h hd), fp32 (T,h) */
+    int32_t raw, st_qk;    /* q/k norm: qkv before it; its statistics, fp32 (T,h+k) */
     int32_t scores;        /* plain attention: (T,s) of each head, as scores, softmax and mask */
     int32_t mid;           /* (T,d) after attention and residual */
     int32_t half;          /* SELECTIVE_MATMULS: the half of up that is kept */

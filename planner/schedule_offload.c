@@ -104,11 +104,11 @@ bool offloads_block(const struct builder *b, int unit)
 }
 
 /* What is worth a copy: statistics are a few bytes of a token. */
-enum { MOVED_ACTS = 10 };
+enum { MOVED_ACTS = 11 };
 static void moved_acts(struct block_acts *a, int32_t *out[MOVED_ACTS])
 {
-    int32_t *const all[MOVED_ACTS] = {&a->x_in, &a->xn1, &a->qkv, &a->att, &a->scores, &a->mid,
-        &a->half, &a->xn2, &a->up, &a->act};
+    int32_t *const all[MOVED_ACTS] = {&a->x_in, &a->xn1, &a->raw, &a->qkv, &a->att, &a->scores,
+        &a->mid, &a->half, &a->xn2, &a->up, &a->act};
     for (int i = 0; i < MOVED_ACTS; i++)
         out[i] = all[i];
 }

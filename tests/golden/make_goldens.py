@@ -46,6 +46,33 @@ MODELS = {
         "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "use_sliding_window": False,
         "rope_theta": 1000000.0,
     },
+    "qwen3-tiny": {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu",
+        "num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 14, "intermediate_size": 68, "vocab_size": 95, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "attention_bias": False,
+        "use_sliding_window": False, "sliding_window": None, "rope_theta": 1000000.0,
+    },
+    # the window is as long as the sequences: full attention
+    "mistral-tiny": {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu",
+        "num_hidden_layers": 2, "hidden_size": 40, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "head_dim": 10, "intermediate_size": 72, "vocab_size": 91, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "sliding_window": SEQ,
+        "rope_theta": 10000.0,
+    },
+    "smollm2-tiny": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "num_hidden_layers": 2, "hidden_size": 36, "num_attention_heads": 3, "num_key_value_heads": 1,
+        "intermediate_size": 68, "vocab_size": 93, "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
+        "rope_theta": 100000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    },
+    "gpt2-untied-tiny": {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new",
+        "n_layer": 2, "n_embd": 32, "n_head": 4, "n_inner": 52, "vocab_size": 89, "n_positions": 24,
+        "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+    },
 }
 
 
@@ -104,13 +131,18 @@ def learning_rate(step):
     return t["lr_min"] + 0.5 * (t["lr"] - t["lr_min"]) * (1 + math.cos(math.pi * progress))
 
 
+def make_optimizer(p):
+    t = TRAINING
+    groups = [{"params": [x for x in p.values() if x.dim() == 2], "weight_decay": t["weight_decay"]},
+              {"params": [x for x in p.values() if x.dim() == 1], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(t["beta1"], t["beta2"]), eps=t["eps"])
+
+
 def train(config, params, tokens, targets, dtype):
     """Loss (before the update), gradient norm (before clipping) and learning rate of every step, by
     PyTorch's own AdamW and clipping; and the parameters at the end."""
     p, t = as_type(params, dtype), TRAINING
-    groups = [{"params": [x for x in p.values() if x.dim() == 2], "weight_decay": t["weight_decay"]},
-              {"params": [x for x in p.values() if x.dim() == 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, betas=(t["beta1"], t["beta2"]), eps=t["eps"])
+    optimizer = make_optimizer(p)
     losses, norms, rates = [], [], []
     for step in range(1, t["steps"] + 1):
         rates.append(learning_rate(step))
@@ -128,25 +160,54 @@ def train(config, params, tokens, targets, dtype):
 # --- a second opinion ---
 
 
-def transformers_gradients(config, params, tokens, targets):
-    """Loss and gradients in double by Hugging Face's own classes (norms and angles inside are fp32)."""
+def transformers_model(config, dtype):
+    """Hugging Face's own class, without dropout; norms and angles inside are fp32."""
     import transformers
     classes = {"gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
                "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
-               "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM)}
+               "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+               "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+               "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM)}
     config_class, model_class = classes[config["model_type"]]
     hf_config = config_class(**config, attn_implementation="eager", attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
-    model = model_class(hf_config).double().train()
-    missing, unexpected = model.load_state_dict({k: v.double() for k, v in params.items()}, strict=False)
+    return model_class(hf_config).to(dtype).train()
+
+
+def load_parameters(model, params, dtype):
+    missing, unexpected = model.load_state_dict({k: v.to(dtype) for k, v in params.items()}, strict=False)
     assert not unexpected and all("lm_head" in name or ".attn.bias" in name for name in missing), (missing, unexpected)
+
+
+def transformers_gradients(config, params, tokens, targets, dtype):
+    model = transformers_model(config, dtype)
+    load_parameters(model, params, dtype)
     logits = model(tokens).logits
-    loss = torch.nn.functional.cross_entropy(logits.double().flatten(0, 1), targets.flatten())
+    loss_type = torch.float64 if dtype == torch.float64 else torch.float32
+    loss = torch.nn.functional.cross_entropy(logits.to(loss_type).flatten(0, 1), targets.flatten())
     loss.backward()
     return loss.item(), {name: p.grad for name, p in model.named_parameters()}
 
 
+def train_bf16(config, params, tokens, targets):
+    """Losses of the same training with a model in bf16 and parameters, gradients and optimizer in
+    fp32: each step starts from the rounded parameters."""
+    p, t = as_type(params, torch.float32), TRAINING
+    optimizer = make_optimizer(p)
+    losses = []
+    for step in range(1, t["steps"] + 1):
+        loss, gradients = transformers_gradients(config, p, tokens[step - 1], targets[step - 1], torch.bfloat16)
+        for name, x in p.items():
+            x.grad = gradients[name].float()
+        torch.nn.utils.clip_grad_norm_(p.values(), t["clip_norm"])
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step)
+        optimizer.step()
+        losses.append(loss)
+    return losses
+
+
 def check_against_transformers(name, config, params, tokens, targets, loss, gradients):
-    hf_loss, hf_gradients = transformers_gradients(config, params, tokens, targets)
+    hf_loss, hf_gradients = transformers_gradients(config, params, tokens, targets, torch.float64)
     scale = max(g.norm().item() for g in gradients.values())
     worst = max((g - hf_gradients[n]).norm().item() / max(g.norm().item(), 1e-3 * scale) for n, g in gradients.items())
     print(f"{name}: loss {loss:.12f}, transformers {hf_loss:.12f}; gradients apart by {worst:.1e} at most")
@@ -157,8 +218,8 @@ def check_against_transformers(name, config, params, tokens, targets, loss, grad
 
 
 def write_safetensors(path, tensors):
-    """tensors: name -> numpy array. Header padded so that the data start at a multiple of 8."""
-    words = {"float32": "F32", "float64": "F64", "int32": "I32"}
+    """tensors: name -> numpy array, bf16 as its bits in uint16. Header padded so that the data start at a multiple of 8."""
+    words = {"float32": "F32", "float64": "F64", "int32": "I32", "uint16": "BF16"}
     header, offset = {}, 0
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))
     for name, x in ordered:
@@ -173,7 +234,7 @@ def write_safetensors(path, tensors):
 def read_safetensors(path):
     raw = path.read_bytes()
     n = struct.unpack("<Q", raw[:8])[0]
-    types = {"F32": np.float32, "F64": np.float64, "I32": np.int32}
+    types = {"F32": np.float32, "F64": np.float64, "I32": np.int32, "BF16": np.uint16}
     tensors = {}
     for name, t in json.loads(raw[8:8 + n]).items():
         begin, end = t["data_offsets"]
@@ -190,27 +251,38 @@ def golden_tensors(name, config, params, seed):
     out["loss.fp64"], out["loss.fp32"] = np.array([loss64]), np.array([loss32], dtype=np.float32)
     out.update({f"grad.fp64.{n}": g.numpy() for n, g in grads64.items()})
     out.update({f"grad.fp32.{n}": g.numpy() for n, g in grads32.items()})
+    loss16, grads16 = transformers_gradients(config, params, tokens[0], targets[0], torch.bfloat16)
+    out["loss.bf16"] = np.array([loss16], dtype=np.float32)
+    out.update({f"grad.bf16.{n}": g.view(torch.int16).numpy().view(np.uint16) for n, g in grads16.items()})
     losses, norms, rates = train(config, params, tokens, targets, torch.float64)
     losses32, _, _ = train(config, params, tokens, targets, torch.float32)
     out["curve.loss"], out["curve.grad_norm"], out["curve.lr"] = map(np.array, (losses, norms, rates))
     out["curve.loss.fp32"] = np.array(losses32)
+    out["curve.loss.bf16"] = np.array(train_bf16(config, params, tokens, targets))
     apart = max(abs(a - b) / a for a, b in zip(losses, losses32))
     print(f"{name}: {sum(p.numel() for p in params.values())} parameters, loss {losses[0]:.4f} to {losses[-1]:.4f}, "
           f"gradient norm {min(norms):.2f} to {max(norms):.2f}, PyTorch's fp32 curve apart by {apart:.1e}")
     return out
 
 
+def as_numbers(x):
+    """bf16 bits as what they stand for."""
+    return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
+
+
 def apart(a, b):
+    a, b = as_numbers(a), as_numbers(b)
     return float(np.linalg.norm((a - b).ravel()) / np.linalg.norm(b.ravel()))
 
 
 def check_file(path, tensors):
-    """Another PyTorch or processor may round otherwise: fp64 results to 1e-9, fp32 ones to 1e-3."""
+    """Another PyTorch or processor may round otherwise: fp64 results to 1e-9, fp32 ones to 1e-3, bf16
+    ones to a few of its steps."""
     stored = read_safetensors(path)
     assert stored.keys() == tensors.keys(), f"{path}: other tensors"
     for name, x in tensors.items():
-        if np.linalg.norm(x.ravel()) > 1e-9:
-            limit = 1e-9 if x.dtype == np.float64 and "fp32" not in name else 1e-3
+        if np.linalg.norm(as_numbers(x).ravel()) > 1e-9:
+            limit = 3e-2 if "bf16" in name else 1e-9 if x.dtype == np.float64 and "fp32" not in name else 1e-3
             assert apart(stored[name], x) <= limit, f"{path}: {name} differs by {apart(stored[name], x):.1e}"
 
 

@@ -52,7 +52,7 @@ def join_heads(x):
 
 
 def gpt2_shapes(c):
-    d, f = c["n_embd"], c["n_inner"]
+    d, f = c["n_embd"], c["n_inner"] or 4 * c["n_embd"]
     shapes = {"transformer.wte.weight": (c["vocab_size"], d), "transformer.wpe.weight": (c["n_positions"], d)}
     for i in range(c["n_layer"]):
         block = {
@@ -65,6 +65,8 @@ def gpt2_shapes(c):
         }
         shapes.update({f"transformer.h.{i}.{k}": v for k, v in block.items()})
     shapes.update({"transformer.ln_f.weight": (d,), "transformer.ln_f.bias": (d,)})
+    if not c["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (c["vocab_size"], d)
     return shapes
 
 
@@ -86,14 +88,18 @@ def gpt2(c, p, tokens):
         h = F.gelu(h @ w["mlp.c_fc.weight"] + w["mlp.c_fc.bias"], approximate="tanh")
         x = x + h @ w["mlp.c_proj.weight"] + w["mlp.c_proj.bias"]
     x = F.layer_norm(x, (d,), p["transformer.ln_f.weight"], p["transformer.ln_f.bias"], eps)
-    return x @ wte.T
+    return F.linear(x, p.get("lm_head.weight", wte))
 
 
-# --- Llama and Qwen2 (biases on q, k, v): matrices are [out, in] ---
+# --- Llama, Mistral, Qwen2 (biases on q, k, v), Qwen3 (norms of q and k): matrices are [out, in] ---
+
+
+def head_dim_of(c):
+    return c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
 
 
 def llama_shapes(c):
-    d, f, hd = c["hidden_size"], c["intermediate_size"], c["head_dim"]
+    d, f, hd = c["hidden_size"], c["intermediate_size"], head_dim_of(c)
     q, kv = c["num_attention_heads"] * hd, c["num_key_value_heads"] * hd
     shapes = {"model.embed_tokens.weight": (c["vocab_size"], d)}
     for i in range(c["num_hidden_layers"]):
@@ -101,6 +107,8 @@ def llama_shapes(c):
                  "self_attn.k_proj.weight": (kv, d), "self_attn.v_proj.weight": (kv, d)}
         if has_qkv_bias(c):
             block.update({"self_attn.q_proj.bias": (q,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)})
+        if has_qk_norm(c):
+            block.update({"self_attn.q_norm.weight": (hd,), "self_attn.k_norm.weight": (hd,)})
         block.update({"self_attn.o_proj.weight": (d, q), "post_attention_layernorm.weight": (d,),
                       "mlp.gate_proj.weight": (f, d), "mlp.up_proj.weight": (f, d), "mlp.down_proj.weight": (d, f)})
         shapes.update({f"model.layers.{i}.{k}": v for k, v in block.items()})
@@ -114,11 +122,19 @@ def has_qkv_bias(c):
     return c["model_type"] == "qwen2"
 
 
+def has_qk_norm(c):
+    return c["model_type"] == "qwen3"
+
+
 def rope_frequencies(c):
-    hd = c["head_dim"]
+    hd = head_dim_of(c)
     frequencies = [c["rope_theta"] ** (-2 * i / hd) for i in range(hd // 2)]
     scaling = c.get("rope_scaling")
-    return [llama3_frequency(f, scaling) for f in frequencies] if scaling else frequencies
+    if not scaling:
+        return frequencies
+    if scaling["rope_type"] == "linear":
+        return [f / scaling["factor"] for f in frequencies]
+    return [llama3_frequency(f, scaling) for f in frequencies]
 
 
 def llama3_frequency(frequency, s):
@@ -142,7 +158,7 @@ def rms_norm(x, w, eps):
 
 
 def llama(c, p, tokens):
-    eps, hd = c["rms_norm_eps"], c["head_dim"]
+    eps, hd = c["rms_norm_eps"], head_dim_of(c)
     embed = p["model.embed_tokens.weight"]
     angles = torch.outer(torch.arange(tokens.shape[1], dtype=torch.float64),
                          torch.tensor(rope_frequencies(c), dtype=torch.float64))
@@ -153,6 +169,9 @@ def llama(c, p, tokens):
         h = rms_norm(x, p[prefix + "input_layernorm.weight"], eps)
         q, k, v = (split_heads(F.linear(h, p[prefix + f"self_attn.{n}_proj.weight"],
                                         p.get(prefix + f"self_attn.{n}_proj.bias")), hd) for n in "qkv")
+        if has_qk_norm(c):
+            q = rms_norm(q, p[prefix + "self_attn.q_norm.weight"], eps)
+            k = rms_norm(k, p[prefix + "self_attn.k_norm.weight"], eps)
         a = join_heads(causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v))
         x = x + F.linear(a, p[prefix + "self_attn.o_proj.weight"])
         h = rms_norm(x, p[prefix + "post_attention_layernorm.weight"], eps)

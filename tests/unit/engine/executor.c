@@ -101,12 +101,13 @@ static void assert_close(const struct outcome *a, struct outcome b, double limit
     free(b.state);
 }
 
-static const char *const MODELS[] = {"tiny-llama", "tiny-gpt2"};
+static const char *const MODELS[] = {"tiny-llama", "tiny-gpt2", "tiny-qwen3"};
+enum { MODEL_COUNT = 3 };
 
 static void all_strategies_give_the_same_bits_without_accumulation(void **state)
 {
     (void)state;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < MODEL_COUNT; m++) {
         struct outcome ddp = outcome_of(MODELS[m], base(STRATEGY_DDP, 3, 1), 1);
         for (int k = STRATEGY_ZERO1; k <= STRATEGY_ZERO3; k++)
             assert_same_bits(&ddp, outcome_of(MODELS[m], base((enum strategy_kind)k, 3, 1), 1),
@@ -118,7 +119,7 @@ static void all_strategies_give_the_same_bits_without_accumulation(void **state)
 static void with_accumulation_ddp_equals_zero1_and_zero2_equals_zero3(void **state)
 {
     (void)state;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < MODEL_COUNT; m++) {
         struct outcome a = outcome_of(MODELS[m], base(STRATEGY_DDP, 2, 3), 1);
         assert_same_bits(&a, outcome_of(MODELS[m], base(STRATEGY_ZERO1, 2, 3), 1), "zero1");
         struct outcome b = outcome_of(MODELS[m], base(STRATEGY_ZERO2, 2, 3), 1);
@@ -256,6 +257,22 @@ static void placement_and_timing_never_change_the_bits(void **state)
     free(want.state);
 }
 
+static void norms_of_queries_and_keys_are_recomputed_to_the_same_bits(void **state)
+{
+    (void)state;
+    for (int p = 0; p < 2; p++) {
+        struct strategy s = base(STRATEGY_ZERO3, 2, 2);
+        s.precision = p ? PRECISION_BF16 : PRECISION_FP32;
+        struct outcome want = outcome_of("tiny-qwen3", s, 1);
+        assert_same_bits(&want, outcome_of("tiny-qwen3", s, 3), "threads");
+        s.recompute = RECOMPUTE_FULL;
+        assert_same_bits(&want, outcome_of("tiny-qwen3", s, 1), "full recompute");
+        s.recompute = RECOMPUTE_SELECTIVE;
+        assert_same_bits(&want, outcome_of("tiny-qwen3", s, 1), "selective recompute");
+        free(want.state);
+    }
+}
+
 /* --- what leaves the device --- */
 
 static uint64_t picks;
@@ -286,7 +303,7 @@ static void what_leaves_the_device_never_changes_the_bits(void **state)
 {
     (void)state;
     picks = 20261130;
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < MODEL_COUNT; m++)
         for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++)
             for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
                 struct strategy plain = base((enum strategy_kind)k, 2, 2);
@@ -387,7 +404,7 @@ static void assert_gradients_agree(const char *model, const struct outcome *a, s
 static void gradients_of_other_groupings_agree_to_a_millionth(void **state)
 {
     (void)state;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < MODEL_COUNT; k++) {
         struct outcome one = gradient_of(MODELS[k], base(STRATEGY_DDP, 1, 4));
         struct strategy s = base(STRATEGY_HSDP, 4, 1);
         s.shard_degree = 2;
@@ -401,7 +418,7 @@ static void gradients_of_other_groupings_agree_to_a_millionth(void **state)
 static void bf16_with_fp32_master_follows_fp32(void **state)
 {
     (void)state;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < MODEL_COUNT; m++) {
         struct outcome want = outcome_of(MODELS[m], base(STRATEGY_DDP, 2, 1), 1);
         struct strategy s = base(STRATEGY_ZERO3, 2, 1);
         s.precision = PRECISION_BF16;
@@ -687,16 +704,12 @@ static void refuses_models_its_kernels_do_not_cover(void **state)
     (void)state;
     struct err e = ERR_INIT;
     struct rank_options o = {.strategy = base(STRATEGY_DDP, 1, 1)};
-    struct model m, wide;
+    struct model m;
     struct schedule *s;
     struct executor *x = NULL;
     struct executor_options xo = {.device = &device_cpu, .kernels = kernels_best()};
     ranks_check(model_find(&m, "tiny-llama", &e), &e);
     ranks_check(schedule_make(&s, &m, &o.strategy, &e), &e);
-    wide = s->model;
-    s->model.has_qk_norm = true;
-    assert_int_equal(executor_open(&x, s, &xo, &e), RC_LIMIT);
-    s->model = wide;
     s->model.head_dim = 512;
     assert_int_equal(executor_open(&x, s, &xo, &e), RC_LIMIT);
     assert_null(x);
@@ -741,6 +754,7 @@ int test_executor(void)
         cmocka_unit_test(evaluation_is_added_to_a_schedule_and_changes_nothing_of_it),
         cmocka_unit_test(placement_and_timing_never_change_the_bits),
         cmocka_unit_test(what_leaves_the_device_never_changes_the_bits),
+        cmocka_unit_test(norms_of_queries_and_keys_are_recomputed_to_the_same_bits),
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),

@@ -19,8 +19,15 @@ enum { STEPS = 20, BATCH = 4, SEQ = 24 };
 #define GRADIENT 1e-5
 #define CURVE    5e-5
 
-static const char *const folders[] = {
-    "tests/golden/gpt2-tiny", "tests/golden/llama-tiny", "tests/golden/qwen2-tiny"};
+/* bf16, against how far PyTorch's own bf16 is from double precision: all gradients together, the
+ * worst tensor of them, and the losses of twenty steps (root mean square). */
+#define BF16_ALL    1.1
+#define BF16_TENSOR 1.3
+#define BF16_CURVE  1.5
+
+static const char *const folders[] = {"tests/golden/gpt2-tiny", "tests/golden/gpt2-untied-tiny",
+    "tests/golden/llama-tiny", "tests/golden/mistral-tiny", "tests/golden/qwen2-tiny",
+    "tests/golden/qwen3-tiny", "tests/golden/smollm2-tiny"};
 
 struct golden {
     struct model model;
@@ -74,8 +81,8 @@ static int64_t outputs_before(const struct model *m, enum tensor_role r, int64_t
 static int64_t place_in_file(
     const struct model *m, const struct tensor *t, int64_t row, int64_t col)
 {
-    bool is_embedding = t->role == T_TOKEN_EMBED || t->role == T_POSITION_EMBED;
-    if (m->family != MODEL_GPT2 || is_embedding)
+    bool is_linear = t->role == T_TOKEN_EMBED || t->role == T_POSITION_EMBED || t->role == T_HEAD_W;
+    if (m->family != MODEL_GPT2 || is_linear)
         return row * t->cols + col;
     int64_t all = t->rows, before = outputs_before(m, t->role, &all);
     return t->is_vector ? before + row : col * all + before + row;
@@ -84,6 +91,21 @@ static int64_t place_in_file(
 static int element_bytes(const struct st_tensor *t)
 {
     return st_dtype_bytes(t->dtype);
+}
+
+/* F64, F32 or BF16. */
+static double number_at(const char *at, int bytes)
+{
+    double d;
+    float f;
+    uint32_t bits = 0;
+    if (bytes == 8) {
+        memcpy(&d, at, 8);
+        return d;
+    }
+    memcpy((char *)&bits + 4 - bytes, at, (size_t)bytes); /* bf16 is the upper half */
+    memcpy(&f, &bits, 4);
+    return (double)f;
 }
 
 /* A tensor of ours in our order, as doubles, from the file's PREFIX + name. Caller frees. */
@@ -103,12 +125,7 @@ static double *read_ours(const struct golden *g, struct st_reader *r, const char
     for (int64_t row = 0; row < t->rows; row++)
         for (int64_t col = 0; col < t->cols; col++) {
             const char *at = data + place_in_file(&g->model, t, row, col) * element_bytes(file);
-            float f;
-            memcpy(&f, at, sizeof(f));
-            if (element_bytes(file) == 8)
-                memcpy(&out[row * t->cols + col], at, 8);
-            else
-                out[row * t->cols + col] = (double)f;
+            out[row * t->cols + col] = number_at(at, element_bytes(file));
         }
     free(data);
     return out;
@@ -256,19 +273,90 @@ static void gradients_match_double_precision_tensor_by_tensor(void **state)
     }
 }
 
+/* --- gradients in bf16 --- */
+
+/* Squared distances from double precision. */
+struct distances {
+    double ours, theirs, norm;
+};
+
+static struct distances bf16_distances(
+    const struct training *t, int unit, const struct tensor *tensor)
+{
+    const struct golden *g = t->golden;
+    double *exact = read_ours(g, g->numbers, "grad.fp64.", unit, tensor);
+    double *theirs = read_ours(g, g->numbers, "grad.bf16.", unit, tensor);
+    struct distances d = {0, 0, 0};
+    for (int64_t i = 0; i < tensor->rows * tensor->cols; i++) {
+        double got = (double)t->first_moment[unit][tensor->offset + i];
+        d.ours += (got - exact[i]) * (got - exact[i]);
+        d.theirs += (theirs[i] - exact[i]) * (theirs[i] - exact[i]);
+        d.norm += exact[i] * exact[i];
+    }
+    free(exact);
+    free(theirs);
+    return d;
+}
+
+static void check_bf16(const struct training *t)
+{
+    const struct model *m = &t->golden->model;
+    struct distances all = {0, 0, 0};
+    double worst_ours = 0, worst_theirs = 0;
+    for (int u = 0; u < model_units(m); u++) {
+        struct unit_layout l;
+        model_unit_layout(m, u, 1, &l);
+        for (int i = 0; i < l.n; i++) {
+            struct distances d = bf16_distances(t, u, &l.tensor[i]);
+            all.ours += d.ours;
+            all.theirs += d.theirs;
+            if (d.norm < 1e-12) /* GPT-2's key bias has no gradient */
+                continue;
+            worst_ours = fmax(worst_ours, sqrt(d.ours / d.norm));
+            worst_theirs = fmax(worst_theirs, sqrt(d.theirs / d.norm));
+        }
+    }
+    if (!(all.ours <= BF16_ALL * BF16_ALL * all.theirs && worst_ours <= BF16_TENSOR * worst_theirs))
+        fail_msg("%s in bf16: %.2e off, PyTorch %.2e; worst tensor %.2e, PyTorch %.2e", m->name,
+            sqrt(all.ours), sqrt(all.theirs), worst_ours, worst_theirs);
+}
+
+static void bf16_gradients_lie_within_the_spread_of_pytorchs(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        struct golden g;
+        golden_open(&g, folders[f]);
+        struct training t = {.golden = &g, .steps = 1, .params = {.beta2 = 0.5, .eps = 1}};
+        struct strategy s = strategy_of(STRATEGY_DDP, 1, 1);
+        s.precision = PRECISION_BF16;
+        run(&t, s);
+        check_bf16(&t);
+        for (int u = 0; u < model_units(&g.model); u++)
+            free(t.first_moment[u]);
+        golden_close(&g);
+    }
+}
+
 /* --- twenty steps --- */
+
+/* tests/golden/training.json */
+static void run_curve(struct training *t, struct golden *g, struct strategy s)
+{
+    *t = (struct training){.golden = g, .steps = STEPS};
+    t->params = (struct step_params){
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1.0};
+    read_all(g->numbers, "curve.lr", t->lr, sizeof(t->lr));
+    run(t, s);
+}
 
 static void check_curve(struct golden *g, struct strategy s, const char *what)
 {
-    /* tests/golden/training.json */
-    struct training t = {.golden = g, .steps = STEPS};
-    t.params = (struct step_params){
-        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1.0};
+    struct training t;
     double loss[STEPS], norm[STEPS];
-    read_all(g->numbers, "curve.lr", t.lr, sizeof(t.lr));
     read_all(g->numbers, "curve.loss", loss, sizeof(loss));
     read_all(g->numbers, "curve.grad_norm", norm, sizeof(norm));
-    run(&t, s);
+    run_curve(&t, g, s);
     for (int i = 0; i < STEPS; i++)
         if (!(fabs(t.loss[i] - loss[i]) <= CURVE * loss[i] &&
                 fabs(t.norm[i] - norm[i]) <= CURVE * norm[i]))
@@ -291,10 +379,43 @@ static void twenty_steps_follow_the_double_precision_curve(void **state)
     }
 }
 
+static double distance(const double *a, const double *b)
+{
+    double squares = 0;
+    for (int i = 0; i < STEPS; i++)
+        squares += (a[i] - b[i]) * (a[i] - b[i]);
+    return sqrt(squares / STEPS);
+}
+
+static void twenty_steps_in_bf16_stay_as_close_as_pytorchs(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        struct golden g;
+        struct training t;
+        double exact[STEPS], theirs[STEPS];
+        golden_open(&g, folders[f]);
+        struct strategy s = strategy_of(STRATEGY_ZERO3, 2, 1);
+        s.precision = PRECISION_BF16;
+        read_all(g.numbers, "curve.loss", exact, sizeof(exact));
+        read_all(g.numbers, "curve.loss.bf16", theirs, sizeof(theirs));
+        run_curve(&t, &g, s);
+        double ours_off = distance(t.loss, exact), theirs_off = distance(theirs, exact);
+        if (!(ours_off <= BF16_CURVE * theirs_off))
+            fail_msg(
+                "%s in bf16: losses %.2e off, PyTorch's %.2e", g.model.name, ours_off, theirs_off);
+        for (int u = 0; u < model_units(&g.model); u++)
+            free(t.first_moment[u]);
+        golden_close(&g);
+    }
+}
+
 int test_golden(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_double_precision_tensor_by_tensor),
+        cmocka_unit_test(bf16_gradients_lie_within_the_spread_of_pytorchs),
+        cmocka_unit_test(twenty_steps_in_bf16_stay_as_close_as_pytorchs),
         cmocka_unit_test(twenty_steps_follow_the_double_precision_curve),
     };
     return cmocka_run_group_tests_name("engine/golden", tests, NULL, NULL);

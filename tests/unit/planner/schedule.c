@@ -140,12 +140,12 @@ static void check_all(struct schedule *s)
 static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
 {
     (void)state;
-    const char *models[] = {"tiny-llama", "tiny-gpt2"};
+    const char *models[] = {"tiny-llama", "tiny-gpt2", "tiny-qwen3"};
     static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
         OFFLOAD_ACTIVATIONS, OFFLOAD_PARAMETERS,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS};
-    for (int m = 0; m < 2; m++)
+    for (int m = 0; m < 3; m++)
         for (int kind = STRATEGY_DDP; kind <= STRATEGY_HSDP; kind++)
             for (int variant = 0; variant < 60; variant++) {
                 struct strategy s = strategy_default((enum strategy_kind)kind, 4, 2);
@@ -296,6 +296,43 @@ static void layout_packs_close_to_the_live_peak(void **state)
         }
 }
 
+/* Activations live at the peak, of a model with the norms and without. */
+static int64_t activations_of(bool has_qk_norm, enum recompute r)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    struct schedule *s;
+    assert_int_equal(model_find(&m, "qwen3-0.6b", &e), RC_OK);
+    m.has_qk_norm = has_qk_norm;
+    m.vocab = 256; /* else the peak is at the logits */
+    struct strategy st = strategy_default(STRATEGY_DDP, 1, 1);
+    st.seq = 512;
+    st.micro_batch = 1;
+    st.grad_accum = 1;
+    st.precision = PRECISION_BF16;
+    st.recompute = r;
+    assert_int_equal(schedule_make(&s, &m, &st, &e), RC_OK);
+    int64_t bytes = layout_peak(s, MEMORY_DEVICE).part_bytes[PART_ACTIVATIONS];
+    schedule_free(s);
+    return bytes;
+}
+
+/* Per token and block: queries, keys and values before the norms in bf16, and an fp32 scale for each
+ * head of queries and keys. Selective recompute keeps the former in place of what attention reads,
+ * and makes the latter again; there the peak holds one block's. */
+static void norms_of_queries_and_keys_cost_the_memory_they_need(void **state)
+{
+    (void)state;
+    const int64_t qkv = 512 * (16 + 2 * 8) * 128 * 2, scales = 512 * (16 + 8) * 4;
+    assert_int_equal(activations_of(true, RECOMPUTE_NONE) - activations_of(false, RECOMPUTE_NONE),
+        28 * (qkv + scales));
+    assert_int_equal(
+        activations_of(true, RECOMPUTE_SELECTIVE) - activations_of(false, RECOMPUTE_SELECTIVE),
+        qkv + scales);
+    assert_int_equal(activations_of(true, RECOMPUTE_FULL) - activations_of(false, RECOMPUTE_FULL),
+        qkv + scales);
+}
+
 static void the_same_inputs_give_the_same_hash_and_others_another(void **state)
 {
     (void)state;
@@ -318,6 +355,7 @@ int test_schedule(void)
         cmocka_unit_test(persistent_state_equals_the_closed_forms),
         cmocka_unit_test(product_flops_equal_six_per_parameter_and_token),
         cmocka_unit_test(layout_packs_close_to_the_live_peak),
+        cmocka_unit_test(norms_of_queries_and_keys_cost_the_memory_they_need),
         cmocka_unit_test(the_same_inputs_give_the_same_hash_and_others_another),
     };
     return cmocka_run_group_tests_name("planner/schedule", tests, NULL, NULL);
