@@ -225,7 +225,12 @@ static void write_models(struct str *s)
 {
     str_add(s, "Models\n\n"
                "--model takes one of these, or the path of a Hugging Face config.json of the\n"
-               "Llama family (Llama, Mistral, Qwen2, Qwen3, SmolLM2) or of GPT-2.\n\n");
+               "Llama family (Llama, Mistral, Qwen2, Qwen3, SmolLM2) or of GPT-2.\n\n"
+               "A config that asks for what would be another model (rope scaling but linear and\n"
+               "llama3, partial rotary embeddings, biases but of q, k and v, soft caps, experts,\n"
+               "quantised weights) is refused by the field's name. A sliding window is full\n"
+               "attention up to its length, which is then the longest sequence. Dropout is not\n"
+               "applied, whatever a config says of it.\n\n");
     for (int i = 0; model_preset_name(i); i++) {
         struct model m;
         char params[UNITS_TEXT];

@@ -100,6 +100,10 @@ struct unit_layout {
 /* A preset by name, or a Hugging Face config.json by path. */
 enum rc model_find(struct model *out, const char *name_or_path, struct err *e);
 enum rc model_from_config(struct model *out, const struct json *config, struct err *e);
+/* The config.json of a model, its weights being of a type ("bfloat16"); read back it gives the same
+ * model. RC_INVALID for what transformers has no class for. Caller frees *out. */
+enum rc model_to_config(
+    struct json **out, const struct model *m, const char *torch_dtype, struct err *e);
 /* Dimensions as JSON, and back: what plan/1 stores. Caller frees. Unknown fields are refused. */
 struct json *model_to_json(const struct model *m);
 enum rc model_from_json(struct model *out, const struct json *v, struct err *e);

@@ -10,17 +10,21 @@
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
-/* What each model_type of a config.json means for the Llama family. */
+/* What each model_type of a config.json means for the Llama family, and what holds there for what a
+ * file leaves out (the config classes of transformers 4.51). */
 struct config_type {
     const char *name;
     bool has_qkv_bias, has_qk_norm;
     bool has_window; /* sliding_window applies unless use_sliding_window is false (Qwen: absent) */
+    int64_t positions, window;
+    int64_t head_dim;       /* 0: hidden_size / num_attention_heads */
+    bool has_one_kv_a_head; /* else their number must be said */
 };
 static const struct config_type config_types[] = {
-    {"llama", false, false, true},
-    {"mistral", false, false, true},
-    {"qwen2", true, false, false},
-    {"qwen3", false, true, false},
+    {"llama", false, false, true, 2048, 0, 0, true},
+    {"mistral", false, false, true, 131072, 4096, 0, false},
+    {"qwen2", true, false, false, 32768, 4096, 0, false},
+    {"qwen3", false, true, false, 32768, 4096, 128, false},
 };
 
 static enum rc need(const struct json *c, const char *key, int64_t *out, struct err *e)
@@ -39,22 +43,98 @@ static enum rc maybe_num(const struct json *c, const char *key, double *out, str
     return json_get(c, key) ? json_need_num(c, key, out, e) : RC_OK;
 }
 
-/* What we would compute differently from the original: refused by name. */
+/* Also true of null. */
+static bool has_key(const struct json *c, const char *key)
+{
+    void *cursor = NULL;
+    const char *name;
+    const struct json *value;
+    while (json_next(c, &cursor, &name, &value))
+        if (strcmp(name, key) == 0)
+            return true;
+    return false;
+}
+
+/* --- what would be another model --- */
+
+/* Parts that some model has and ours have not. At this value, or null, the part is not there. */
+static const struct {
+    const char *key;
+    double neutral; /* of a number, or of true and false as 1 and 0 */
+} other_parts[] = {
+    {"attention_bias", 0},
+    {"mlp_bias", 0},
+    {"scale_attn_weights", 1},
+    {"scale_attn_by_inverse_layer_idx", 0},
+    {"add_cross_attention", 0},
+    {"is_encoder_decoder", 0},
+    {"partial_rotary_factor", 1},
+    {"rotary_pct", 1},
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
+    {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},
+    {"logits_scaling", 1},
+    {"logit_scale", 1},
+    {"attention_multiplier", NAN},
+    {"query_pre_attn_scalar", NAN},
+    {"clip_qkv", NAN},
+    {"no_rope_layers", NAN},
+    {"use_qk_norm", 0},
+    {"qk_layernorm", 0},
+    {"alibi", 0},
+    {"quantization_config", NAN},
+};
+
+static bool is_neutral(const struct json *v, double neutral)
+{
+    double x = json_is_bool(v) ? (json_as_bool(v, false) ? 1 : 0) : json_as_num(v, NAN);
+    return fabs(x - neutral) < 1e-9;
+}
+
+static enum rc refuse_experts(const struct json *c, struct err *e)
+{
+    static const char *const names[] = {
+        "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"};
+    for (size_t i = 0; i < BASE_COUNT(names); i++) {
+        const struct json *v = json_get(c, names[i]);
+        if (v && !(json_as_num(v, NAN) <= 1))
+            return err_set(
+                e, RC_INVALID, "'%s' is set: mixtures of experts are not supported", names[i]);
+    }
+    return RC_OK;
+}
+
+/* Which of the layers have a window is not told apart: see apply_window. */
+static enum rc refuse_layer_types(const struct json *c, struct err *e)
+{
+    const struct json *types = json_get(c, "layer_types");
+    if (types && !json_is_arr(types))
+        return err_set(e, RC_INVALID, "'layer_types' must be a list");
+    for (size_t i = 0; i < json_len(types); i++) {
+        const char *word = json_as_str(json_at(types, i), "not a text");
+        if (strcmp(word, "full_attention") != 0 && strcmp(word, "sliding_attention") != 0)
+            return err_set(e, RC_INVALID, "'layer_types' has '%s', which is not supported", word);
+    }
+    return RC_OK;
+}
+
+/* What we would compute differently from the original: refused by name. Dropout is not: it is a
+ * choice of training, and this training makes another. */
 static enum rc refuse_unknown_parts(const struct json *c, struct err *e)
 {
-    static const char *const flags[] = {
-        "mlp_bias", "scale_attn_by_inverse_layer_idx", "add_cross_attention"};
-    static const char *const experts[] = {"num_local_experts", "num_experts", "n_routed_experts"};
-    for (size_t i = 0; i < BASE_COUNT(flags); i++)
-        if (json_bool(c, flags[i], false))
-            return err_set(e, RC_INVALID, "'%s' is set, which is not supported", flags[i]);
-    for (size_t i = 0; i < BASE_COUNT(experts); i++)
-        if (json_int(c, experts[i], 0) > 1)
-            return err_set(
-                e, RC_INVALID, "'%s' is set: mixtures of experts are not supported", experts[i]);
-    if (fabs(json_num(c, "partial_rotary_factor", 1) - 1) > 1e-9)
-        return err_set(e, RC_INVALID, "'partial_rotary_factor' is set, which is not supported");
-    return RC_OK;
+    for (size_t i = 0; i < BASE_COUNT(other_parts); i++) {
+        const struct json *v = json_get(c, other_parts[i].key);
+        if (v && !is_neutral(v, other_parts[i].neutral)) {
+            char *text = json_print(v, false);
+            enum rc rc = err_set(
+                e, RC_INVALID, "'%s' is %.60s, which is not supported", other_parts[i].key, text);
+            free(text);
+            return rc;
+        }
+    }
+    enum rc rc = refuse_experts(c, e);
+    return rc ? rc : refuse_layer_types(c, e);
 }
 
 static enum rc need_activation(
@@ -68,6 +148,25 @@ static enum rc need_activation(
 }
 
 /* --- Llama family --- */
+
+/* Also of rotary embeddings that are not scaled. */
+static enum rc refuse_rope_parts(const struct json *r, const char *where, struct err *e)
+{
+    static const char *const known[] = {"rope_type", "type", "rope_theta", "factor",
+        "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
+    void *cursor = NULL;
+    const char *name;
+    const struct json *value;
+    while (json_next(r, &cursor, &name, &value)) {
+        bool is_known = !json_get(r, name) ||
+                        (strcmp(name, "partial_rotary_factor") == 0 && is_neutral(value, 1));
+        for (size_t i = 0; i < BASE_COUNT(known); i++)
+            is_known |= strcmp(name, known[i]) == 0;
+        if (!is_known)
+            return err_set(e, RC_INVALID, "'%s' has '%s', which is not supported", where, name);
+    }
+    return RC_OK;
+}
 
 /* The object and its type: rope_parameters in newer files, where the type may be left out, or
  * rope_scaling with rope_type or type. *type is "default" without any. */
@@ -84,8 +183,11 @@ static enum rc find_rope(
         if (!json_is_obj(r))
             return err_set(e, RC_INVALID, "'%s' must be an object or null", names[i]);
         have = json_get(r, "rope_type") ? json_get(r, "rope_type") : json_get(r, "type");
-        if (!have && i == 0)
+        if (!have && i == 0) {
+            if (refuse_rope_parts(r, names[i], e))
+                return e->code;
             continue;
+        }
         if (!json_is_str(have))
             return err_set(e, RC_INVALID, "'%s' needs a text 'rope_type'", names[i]);
         *out = r;
@@ -94,7 +196,7 @@ static enum rc find_rope(
             strcmp(*type, "llama3") != 0)
             return err_set(e, RC_INVALID,
                 "'%s' is '%s', which is not supported (linear and llama3 are)", names[i], *type);
-        return RC_OK;
+        return refuse_rope_parts(r, names[i], e);
     }
     return RC_OK;
 }
@@ -131,6 +233,8 @@ static enum rc apply_window(
     int64_t window = m->max_positions;
     if (!json_bool(c, "use_sliding_window", t->has_window))
         return RC_OK;
+    if (t->window > 0 && !has_key(c, "sliding_window"))
+        window = t->window;
     enum rc rc = maybe(c, "sliding_window", &window, e);
     m->is_windowed = window < m->max_positions;
     if (m->is_windowed)
@@ -138,7 +242,8 @@ static enum rc apply_window(
     return rc;
 }
 
-static enum rc read_llama_sizes(struct model *m, const struct json *c, struct err *e)
+static enum rc read_llama_sizes(
+    struct model *m, const struct config_type *t, const struct json *c, struct err *e)
 {
     enum rc rc = need(c, "num_hidden_layers", &m->layers, e);
     if (!rc)
@@ -151,20 +256,24 @@ static enum rc read_llama_sizes(struct model *m, const struct json *c, struct er
         rc = need(c, "vocab_size", &m->vocab, e);
     if (rc)
         return rc;
-    m->max_positions = 2048;
+    m->max_positions = t->positions;
     m->kv_heads = m->heads;
     rc = maybe(c, "max_position_embeddings", &m->max_positions, e);
     if (!rc)
-        rc = maybe(c, "num_key_value_heads", &m->kv_heads, e);
+        rc = t->has_one_kv_a_head ? maybe(c, "num_key_value_heads", &m->kv_heads, e)
+                                  : need(c, "num_key_value_heads", &m->kv_heads, e);
     if (rc)
         return rc;
-    if (!json_get(c, "head_dim") && m->width % m->heads != 0)
+    m->head_dim = t->head_dim;
+    if (json_get(c, "head_dim") || t->head_dim > 0)
+        return maybe(c, "head_dim", &m->head_dim, e);
+    if (m->width % m->heads != 0)
         return err_set(e, RC_INVALID,
             "'hidden_size' %lld is not a multiple of 'num_attention_heads' %lld, and 'head_dim' "
             "is not given",
             (long long)m->width, (long long)m->heads);
     m->head_dim = m->width / m->heads;
-    return maybe(c, "head_dim", &m->head_dim, e);
+    return RC_OK;
 }
 
 static enum rc read_llama(
@@ -175,9 +284,7 @@ static enum rc read_llama(
     m->has_qk_norm = t->has_qk_norm;
     m->is_tied = json_bool(c, "tie_word_embeddings", false);
     m->norm_eps = 1e-6;
-    if (json_bool(c, "attention_bias", false))
-        return err_set(e, RC_INVALID, "'attention_bias' is set, which is not supported");
-    enum rc rc = read_llama_sizes(m, c, e);
+    enum rc rc = read_llama_sizes(m, t, c, e);
     if (!rc)
         rc = apply_window(m, t, c, e);
     if (!rc)

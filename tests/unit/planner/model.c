@@ -241,22 +241,27 @@ static void a_window_counts_when_it_is_active(void **state)
         {"llama", "\"sliding_window\": null", 2048},
         {"llama", "\"sliding_window\": 4096", 2048},
         {"mistral", "\"sliding_window\": 512", 512},
-        {"qwen2", "\"sliding_window\": 512", 2048},
+        {"mistral", "\"rope_theta\": 1e6", 4096}, /* what its class takes then */
+        {"mistral", "\"sliding_window\": null", 131072},
+        {"qwen2", "\"sliding_window\": 512", 32768},
         {"qwen2", "\"sliding_window\": 512, \"use_sliding_window\": true", 512},
+        {"qwen3", "\"use_sliding_window\": true", 4096},
     };
     for (size_t i = 0; i < BASE_COUNT(cases); i++) {
         struct err e = ERR_INIT;
         struct model m;
         char *text = base_printf("{\"model_type\": \"%s\", \"num_hidden_layers\": 2,"
                                  "\"hidden_size\": 64, \"num_attention_heads\": 4,"
+                                 "\"num_key_value_heads\": 4,"
                                  "\"intermediate_size\": 64, \"vocab_size\": 9, %s}",
             cases[i].type, cases[i].more);
         if (read_config(&m, text, &e))
             fail_msg("%s", e.msg);
         assert_int_equal(m.max_positions, cases[i].positions);
-        bool is_short = cases[i].positions == 512;
+        bool is_short = cases[i].positions == 512 || cases[i].positions == 4096;
         assert_int_equal(m.is_windowed, is_short);
-        assert_int_equal(model_check_seq(&m, 1024, &e), is_short ? RC_INVALID : RC_OK);
+        assert_int_equal(model_check_seq(&m, cases[i].positions + 1, &e), RC_INVALID);
+        assert_int_equal(model_check_seq(&m, cases[i].positions, &e), RC_OK);
         if (is_short)
             assert_non_null(strstr(e.msg, "'sliding_window'"));
         free(text);
@@ -371,6 +376,121 @@ static void refuses_bad_configs_in_one_sentence(void **state)
     }
 }
 
+/* Fields of models that ours are not: refused where they say so, taken where they say nothing. */
+static void parts_that_would_change_the_arithmetic_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *word; /* NULL: taken */
+    } cases[] = {
+        {"\"mlp_bias\": true", "'mlp_bias' is true"},
+        {"\"mlp_bias\": \"yes\"", "'mlp_bias' is \"yes\""}, {"\"mlp_bias\": false", NULL},
+        {"\"attention_bias\": true", "'attention_bias' is true"},
+        {"\"attention_bias\": null", NULL},
+        {"\"partial_rotary_factor\": 0.5", "'partial_rotary_factor' is 0.5"},
+        {"\"partial_rotary_factor\": 1.0", NULL},
+        {"\"rope_parameters\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25}",
+            "'rope_parameters' has 'partial_rotary_factor'"},
+        {"\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1e4}}",
+            "'rope_parameters' has 'full_attention'"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"attention_factor\": 2}",
+            "'rope_scaling' has 'attention_factor'"},
+        {"\"final_logit_softcapping\": 30.0", "'final_logit_softcapping' is 30"},
+        {"\"attn_logit_softcapping\": null", NULL},
+        {"\"attention_multiplier\": 0.015625", "'attention_multiplier'"},
+        {"\"residual_multiplier\": 0.22", "'residual_multiplier'"},
+        {"\"residual_multiplier\": 1", NULL},
+        {"\"layer_types\": [\"full_attention\", \"chunked_attention\"]", "chunked_attention"},
+        {"\"layer_types\": [\"full_attention\"]", NULL},
+        {"\"num_experts\": 8", "mixtures of experts"},
+        {"\"num_experts\": \"8\"", "mixtures of experts"}, {"\"num_experts\": 0", NULL},
+        {"\"quantization_config\": {\"quant_method\": \"fp8\"}", "'quantization_config' is {"},
+        {"\"hidden_act\": \"gelu\"", "'hidden_act' is 'gelu'"},
+        {"\"attention_dropout\": 0.1", NULL}, /* of its training, not of ours */
+    };
+    for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+        struct err e = ERR_INIT;
+        struct model m;
+        char *text = base_printf("{\"model_type\": \"llama\", \"num_hidden_layers\": 2,"
+                                 "\"hidden_size\": 64, \"num_attention_heads\": 4,"
+                                 "\"intermediate_size\": 64, \"vocab_size\": 9, %s}",
+            cases[i].more);
+        enum rc rc = read_config(&m, text, &e);
+        if (rc != (cases[i].word ? RC_INVALID : RC_OK))
+            fail_msg("%s: %s", cases[i].more, rc ? e.msg : "taken");
+        if (rc && !strstr(e.msg, cases[i].word))
+            fail_msg("%s: '%s' lacks '%s'", cases[i].more, e.msg, cases[i].word);
+        free(text);
+    }
+}
+
+static void gpt2_without_scaled_scores_is_refused(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m;
+    assert_int_equal(read_config(&m,
+                         "{\"model_type\": \"gpt2\", \"n_embd\": 8, \"n_head\": 2, \"n_layer\": 1,"
+                         "\"n_positions\": 8, \"vocab_size\": 9, \"scale_attn_weights\": false}",
+                         &e),
+        RC_INVALID);
+    assert_non_null(strstr(e.msg, "'scale_attn_weights' is false"));
+}
+
+/* Qwen3's class has heads of 128 and Mistral's another number of key heads, where nothing is said.
+ */
+static void what_a_config_leaves_out_is_what_its_class_takes(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m;
+    const char *form =
+        "{\"model_type\": \"%s\", \"num_hidden_layers\": 2, \"hidden_size\": 64,"
+        "\"num_attention_heads\": 4, \"intermediate_size\": 64, \"vocab_size\": 9%s}";
+    char *text = base_printf(form, "qwen3", ", \"num_key_value_heads\": 2");
+    assert_int_equal(read_config(&m, text, &e), RC_OK);
+    assert_int_equal(m.head_dim, 128);
+    free(text);
+    text = base_printf(form, "mistral", "");
+    assert_int_equal(read_config(&m, text, &e), RC_INVALID);
+    assert_non_null(strstr(e.msg, "num_key_value_heads"));
+    free(text);
+}
+
+static void presets_survive_as_config_json(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    for (int i = 0; model_preset_name(i); i++) {
+        struct model a, b;
+        struct json *config;
+        assert_int_equal(model_find(&a, model_preset_name(i), &e), RC_OK);
+        assert_int_equal(model_to_config(&config, &a, "bfloat16", &e), RC_OK);
+        assert_int_equal(model_from_config(&b, config, &e), RC_OK);
+        snprintf(b.name, sizeof b.name, "%s", a.name);
+        struct json *v = model_to_json(&a), *w = model_to_json(&b);
+        char *one = json_print(v, false), *two = json_print(w, false);
+        assert_string_equal(one, two);
+        free(one);
+        free(two);
+        json_free(v);
+        json_free(w);
+        json_free(config);
+    }
+}
+
+static void a_model_without_a_class_has_no_config(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct json *config;
+    struct model m;
+    assert_int_equal(model_find(&m, "tiny-qwen3", &e), RC_OK);
+    m.has_qkv_bias = true;
+    assert_int_equal(model_to_config(&config, &m, "float32", &e), RC_INVALID);
+    assert_null(config);
+}
+
 static void refuses_every_truncation_of_a_config(void **state)
 {
     (void)state;
@@ -413,6 +533,11 @@ int test_model(void)
         cmocka_unit_test(a_window_counts_when_it_is_active),
         cmocka_unit_test(an_object_with_unknown_fields_is_refused),
         cmocka_unit_test(refuses_bad_configs_in_one_sentence),
+        cmocka_unit_test(parts_that_would_change_the_arithmetic_are_refused_by_name),
+        cmocka_unit_test(gpt2_without_scaled_scores_is_refused),
+        cmocka_unit_test(what_a_config_leaves_out_is_what_its_class_takes),
+        cmocka_unit_test(presets_survive_as_config_json),
+        cmocka_unit_test(a_model_without_a_class_has_no_config),
         cmocka_unit_test(refuses_every_truncation_of_a_config),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
