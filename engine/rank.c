@@ -226,7 +226,8 @@ static enum rc restore(struct rank_run *r, struct err *e)
         rc = checkpoint_load(
             r->checkpoint, wanted == RUN_RESUME_NEWEST ? -1 : wanted, &info, &passed_over, e);
     if (!rc && info.step < 0)
-        rc = init_state(r->setup.x, r->training.seed, e);
+        rc = r->setup.spec.weights ? init_from_weights(r->setup.x, r->setup.spec.weights, e)
+                                   : init_state(r->setup.x, r->training.seed, e);
     if (rc || info.step < 0)
         return rc;
     if (info.step > r->setup.spec.steps)

@@ -46,8 +46,10 @@ int st_dtype_bytes(const char *dtype)
 
 static char *make_header(struct st_tensor *t, size_t n, uint64_t *data_bytes)
 {
-    struct json *root = json_obj();
+    struct json *root = json_obj(), *metadata = json_obj();
     uint64_t at = 0;
+    json_add_str(metadata, "format", "pt"); /* transformers loads no file without it */
+    json_add(root, "__metadata__", metadata);
     for (size_t i = 0; i < n; i++) {
         uint64_t elems = 1;
         struct json *entry = json_obj(), *shape = json_arr(), *offsets = json_arr();
@@ -226,6 +228,19 @@ static enum rc check_offsets(struct st_reader *r, uint64_t data_bytes, struct er
     return RC_OK;
 }
 
+static enum rc check_metadata(const struct st_reader *r, const struct json *v, struct err *e)
+{
+    void *cursor = NULL;
+    const char *name;
+    const struct json *text;
+    if (!json_is_obj(v))
+        return bad(r, "its '__metadata__' is not an object", NULL, e);
+    while (json_next(v, &cursor, &name, &text))
+        if (!json_is_str(text))
+            return bad(r, "no text in '__metadata__' for", name, e);
+    return RC_OK;
+}
+
 static enum rc read_entries(struct st_reader *r, const struct json *root, struct err *e)
 {
     void *cursor = NULL;
@@ -235,8 +250,11 @@ static enum rc read_entries(struct st_reader *r, const struct json *root, struct
     if (!json_is_obj(root))
         return bad(r, "its header is not an object", NULL, e);
     while (json_next(root, &cursor, &name, &v)) {
-        if (strcmp(name, "__metadata__") == 0)
+        if (strcmp(name, "__metadata__") == 0) {
+            if (check_metadata(r, v, e))
+                return e->code;
             continue;
+        }
         BASE_GROW(r->tensors, cap, r->n + 1);
         struct st_tensor *t = &r->tensors[r->n++];
         memset(t, 0, sizeof(*t));
@@ -279,13 +297,17 @@ static enum rc read_header(struct st_reader *r, struct err *e)
     for (int i = 0; i < 8; i++)
         len |= (uint64_t)head[i] << (8 * i);
     if (len > ST_MAX_HEADER_BYTES || len > (uint64_t)st.st_size - 8)
-        return bad(r, "its header length lies", NULL, e);
+        return err_set(e, RC_INVALID,
+            "'%s' is not a sound safetensors file: it claims a header of %llu bytes and has %lld "
+            "bytes in all",
+            r->path, (unsigned long long)len, (long long)st.st_size);
     char *text = base_alloc(len + 1);
     rc = read_at(r, 8, text, len, e);
     struct json *root = NULL;
     if (!rc) {
-        rc = json_parse(&root, text, len, e);
-        if (rc)
+        rc = text[0] == '{' ? json_parse(&root, text, len, e)
+                            : bad(r, "its header does not begin with '{'", NULL, e);
+        if (rc && text[0] == '{')
             err_in(e, "header of '%s'", r->path);
     }
     if (!rc)

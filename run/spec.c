@@ -50,6 +50,7 @@ void run_spec_release(struct run_spec *s)
     free(s->hosts);
     data_sources_release(&s->data);
     data_sources_release(&s->evaluation.data);
+    free(s->weights);
     free(s->checkpoint.shared_path);
     json_free(s->plan);
     json_free(s->training);
@@ -244,6 +245,7 @@ struct json *run_spec_to_json(const struct run_spec *s)
     json_add(o, "data", data_to_json(&s->data));
     if (s->evaluation.data.n > 0)
         json_add(o, "evaluation", evaluation_to_json(&s->evaluation));
+    json_add_str(o, "weights", s->weights);
     json_add(o, "checkpoint", checkpoint_to_json(&s->checkpoint));
     json_add(o, "disk", disk_to_json(&s->disk));
     json_add(o, "deadlines", deadlines_to_json(&s->deadlines));
@@ -315,6 +317,18 @@ static enum rc read_evaluation(struct run_evaluation *out, const struct json *v,
     if (!rc)
         rc = json_need_int(o, "tokens", 1, INT64_MAX, &out->tokens, e);
     return rc ? err_in(e, "evaluation") : RC_OK;
+}
+
+/* Absent in what earlier versions wrote. */
+static enum rc read_weights(struct run_spec *s, const struct json *v, struct err *e)
+{
+    const char *path;
+    if (!json_get(v, "weights"))
+        return RC_OK;
+    enum rc rc = json_need_str(v, "weights", &path, e);
+    if (!rc)
+        s->weights = base_strdup(path);
+    return rc;
 }
 
 static enum rc read_seconds(
@@ -463,6 +477,8 @@ enum rc run_spec_from_json(struct run_spec *out, const struct json *v, struct er
         rc = read_data(&out->data, v, "data", e);
     if (!rc)
         rc = read_evaluation(&out->evaluation, v, e);
+    if (!rc)
+        rc = read_weights(out, v, e);
     if (!rc)
         rc = read_checkpoint(&out->checkpoint, v, e);
     if (!rc)

@@ -91,6 +91,7 @@ struct run_spec {
     int64_t resume_step;      /* a step, or RUN_RESUME_NONE, or RUN_RESUME_NEWEST */
     struct data_sources data; /* on the node; the engine reads them there */
     struct run_evaluation evaluation;
+    char *weights; /* on the node, what engine/weights.h reads; NULL: initial values by the seed */
     struct run_checkpoint checkpoint;
     struct run_disk disk;
     struct run_deadlines deadlines;

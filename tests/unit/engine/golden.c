@@ -1,7 +1,6 @@
 /* The engine against PyTorch in double precision: tests/golden/README.md says what the files hold.
  */
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "engine/init.h"
 #include "engine/safetensors.h"
 #include "lib_ranks.h"
 
@@ -31,7 +31,8 @@ static const char *const folders[] = {"tests/golden/gpt2-tiny", "tests/golden/gp
 
 struct golden {
     struct model model;
-    struct st_reader *params, *numbers;
+    const char *folder;
+    struct st_reader *numbers;
     int32_t tokens[STEPS * BATCH * SEQ], targets[STEPS * BATCH * SEQ];
 };
 
@@ -50,8 +51,7 @@ static void golden_open(struct golden *g, const char *folder)
     char path[128];
     snprintf(path, sizeof(path), "%s/config.json", folder);
     ranks_check(model_find(&g->model, path, &e), &e);
-    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
-    ranks_check(st_open(&g->params, path, &e), &e);
+    g->folder = folder;
     snprintf(path, sizeof(path), "%s/golden.safetensors", folder);
     ranks_check(st_open(&g->numbers, path, &e), &e);
     read_all(g->numbers, "tokens", g->tokens, sizeof(g->tokens));
@@ -60,7 +60,6 @@ static void golden_open(struct golden *g, const char *folder)
 
 static void golden_close(struct golden *g)
 {
-    st_close(g->params);
     st_close(g->numbers);
 }
 
@@ -141,26 +140,6 @@ struct training {
     float *first_moment[16]; /* of each unit, rank 0's whole unit; one rank only */
 };
 
-static void load_unit(struct rank *r, const struct golden *g, int unit)
-{
-    const struct unit_layout *l = &r->schedule->unit[unit];
-    for (int kind = 0; kind < STATE_KINDS; kind++) {
-        struct state_view v = executor_state(r->x, unit, (enum state_kind)kind);
-        memset(v.data, 0, (size_t)v.count * sizeof(float));
-    }
-    struct state_view v = executor_state(r->x, unit, STATE_MASTER);
-    for (int i = 0; i < l->n; i++) {
-        const struct tensor *t = &l->tensor[i];
-        double *value = read_ours(g, g->params, "", unit, t);
-        for (int64_t j = 0; j < t->rows * t->cols; j++) {
-            int64_t at = t->offset + j - v.first;
-            if (at >= 0 && at < v.count)
-                v.data[at] = (float)value[j];
-        }
-        free(value);
-    }
-}
-
 struct position {
     const struct rank *r;
     const struct golden *g;
@@ -183,13 +162,7 @@ static void train(struct rank *r)
 {
     struct training *t = r->arg;
     struct err e = ERR_INIT;
-    /* readers are shared: one rank after the other */
-    static pthread_mutex_t reading = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&reading);
-    for (int u = 0; u < r->schedule->n_units; u++)
-        load_unit(r, t->golden, u);
-    pthread_mutex_unlock(&reading);
-    ranks_check(executor_publish(r->x, &e), &e);
+    ranks_check(init_from_weights(r->x, t->golden->folder, &e), &e);
     for (int64_t i = 0; i < t->steps; i++) {
         struct position p = {r, t->golden, i};
         struct step_params sp = t->params;

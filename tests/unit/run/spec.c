@@ -16,7 +16,8 @@ static const char *const text =
     "\"self\":1,\"steps\":100,\"resume_step\":-2,\"data\":{\"sources\":[{\"path\":\"/"
     "d\",\"kind\":\"uint16\"},"
     "{\"path\":\"/e\",\"kind\":\"text\",\"tokenizer\":\"/t.json\",\"weight\":3}]},"
-    "\"checkpoint\":{\"every_steps\":10,\"every_s\":0,\"keep\":3,\"store\":\"shared:/mnt/x\"},"
+    "\"weights\":\"/"
+    "w\",\"checkpoint\":{\"every_steps\":10,\"every_s\":0,\"keep\":3,\"store\":\"shared:/mnt/x\"},"
     "\"deadlines\":{\"rendezvous_s\":9,\"collective_s\":8,\"finish_s\":7,\"grace_s\":6,"
     "\"heartbeat_s\":5,\"lost_s\":15},\"limits\":{\"max_micro_usd\":1,\"max_s\":2,"
     "\"spent_s\":6,"
@@ -55,6 +56,7 @@ static void reads_every_field(void **state)
     assert_int_equal(s.data.v[0].kind, DATA_UINT16);
     assert_string_equal(s.data.v[1].tokenizer, "/t.json");
     assert_float_equal(s.data.v[1].weight, 3, 0);
+    assert_string_equal(s.weights, "/w");
     assert_int_equal(s.checkpoint.store, RUN_STORE_SHARED);
     assert_string_equal(s.checkpoint.shared_path, "/mnt/x");
     assert_float_equal(s.deadlines.lost_s, 15, 0);
