@@ -248,7 +248,7 @@ calibrate: all
 	@$(BUILD)/berth calibrate planner/facts/measured.csv --fresh --date $(CALIBRATION_DATE) -o planner/facts/fitted.json
 CALIBRATION_DATE ?= 2026-11-30
 
-golden:
+golden: all
 	@tests/golden/make
 
 # every file tests/bench/NAME.c is a program of its own

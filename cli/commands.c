@@ -11,7 +11,8 @@ extern const struct command CMD_OFFERS;
 extern const struct command CMD_PLAN, CMD_ESTIMATE, CMD_EXPLAIN, CMD_VALIDATE, CMD_CALIBRATE;
 extern const struct command CMD_PROBE, CMD_COMPARE, CMD_EXPORT, CMD_DATA, CMD_TUI;
 extern const struct command CMD_LAUNCH, CMD_RUNS, CMD_STATUS, CMD_LOGS, CMD_ATTACH, CMD_WAIT;
-extern const struct command CMD_STOP, CMD_RESUME, CMD_FETCH, CMD_CLEAN, CMD_DOCTOR;
+extern const struct command CMD_STOP, CMD_RESUME, CMD_FETCH, CMD_EXPORT_WEIGHTS;
+extern const struct command CMD_CLEAN, CMD_DOCTOR;
 extern const struct command CMD_PATHS, CMD_CONFIG, CMD_COMPLETION, CMD_HELP, CMD_VERSION;
 extern const struct command CMD_COMPLETE; /* for the completion scripts only: not listed */
 
@@ -36,6 +37,7 @@ const struct command *const COMMANDS[] = {
     &CMD_STOP,
     &CMD_RESUME,
     &CMD_FETCH,
+    &CMD_EXPORT_WEIGHTS,
     &CMD_CLEAN,
     &CMD_DOCTOR,
     &CMD_CONFIG,

@@ -83,6 +83,14 @@ static const struct option START[] = {
                   "than once. `berth help formats` has it all.",
         .example = "--data local:web.txt tokenizer=tokenizer.json weight=0.7 "
                    "--data host:/data/code.tok weight=0.3"},
+    {.name = "weights",
+        .kind = OPTION_TEXT,
+        .argument = "local:PATH|host:PATH",
+        .help = "start from these, not from initial values by the seed",
+        .detail = "A folder as Hugging Face has it (model.safetensors, or several files with an "
+                  "index), or one file; in F32, BF16 or F16. A config.json beside must describe "
+                  "the plan's model. A resumed run goes on from its checkpoint.",
+        .example = "--weights local:Qwen3-0.6B"},
     {.name = "data-kind",
         .kind = OPTION_CHOICE,
         .argument = "KIND",
@@ -277,6 +285,7 @@ enum rc start_from_args(
     s->options = (struct launch_options){
         .engine_path = args_text(args, "engine-file"),
         .data = s->data.len ? str_text(&s->data) : NULL,
+        .weights = args_text(args, "weights"),
         .data_kind = args_text(args, "data-kind"),
         .remote_dir = args_text(args, "remote-dir"),
         .store = args_text(args, "store"),

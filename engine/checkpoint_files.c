@@ -1,5 +1,6 @@
 #include "engine/checkpoint_files.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/comm.h"
+#include "engine/safetensors.h"
 #include "run/names.h"
 
 static const char *const KIND_NAMES[] = {"master", "exp_avg", "exp_avg_sq"};
@@ -32,10 +34,17 @@ static const char *fused_part(const struct model *m, enum tensor_role role)
     }
 }
 
+void checkpoint_piece_name(char out[CKPT_NAME], const struct model *m, int unit,
+    enum tensor_role role, enum state_kind kind)
+{
+    char name[128];
+    snprintf(out, CKPT_NAME, "%s%s.%s", model_tensor_name(m, unit, role, name), fused_part(m, role),
+        KIND_NAMES[kind]);
+}
+
 static void add_piece(const struct schedule *s, int unit, const struct tensor *t,
     enum state_kind kind, int64_t part_first, struct piece *out)
 {
-    char name[128];
     const struct unit_layout *u = &s->unit[unit];
     int64_t first = t->offset > part_first ? t->offset : part_first;
     int64_t end = t->offset + t->rows * t->cols;
@@ -47,9 +56,7 @@ static void add_piece(const struct schedule *s, int unit, const struct tensor *t
         .unit = unit,
         .kind = kind,
         .unit_first = first};
-    snprintf(out->name, sizeof(out->name), "%s%s.%s",
-        model_tensor_name(&s->model, unit, t->role, name), fused_part(&s->model, t->role),
-        KIND_NAMES[kind]);
+    checkpoint_piece_name(out->name, &s->model, unit, t->role, kind);
 }
 
 size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out)
@@ -173,6 +180,86 @@ bool checkpoint_manifest_is_sealed(const char *text, size_t n)
     bool is_same = strcmp(text + body, want) == 0;
     free(want);
     return is_same;
+}
+
+/* --- what a manifest says --- */
+
+const struct json *checkpoint_file(const struct json *manifest, int f)
+{
+    return json_at(json_get(manifest, "files"), (size_t)f);
+}
+
+/* Names come from a file: only the form we write is followed. */
+static bool is_our_name(const char *name, int f)
+{
+    char want[40];
+    return strcmp(name, checkpoint_file_name(want, f)) == 0;
+}
+
+static bool hash_agrees(const char *path, const char *want)
+{
+    char hex[HASH128_HEX];
+    struct err ignored = ERR_INIT;
+    return hash128_file(path, hex, &ignored) == RC_OK && strcmp(hex, want) == 0;
+}
+
+bool checkpoint_file_is_sound(const char *dir, const struct json *manifest, int f)
+{
+    const struct json *file = checkpoint_file(manifest, f);
+    const char *name = json_str(file, "name", "");
+    if (!is_our_name(name, f))
+        return false;
+    char *path = path_join(dir, name);
+    bool is_good = file_size(path) == json_int(file, "bytes", -2) &&
+                   hash_agrees(path, json_str(file, "xxh128", ""));
+    free(path);
+    return is_good;
+}
+
+enum rc checkpoint_each_extent(
+    const struct json *manifest, const struct piece *p, extent_fn *fn, void *arg, struct err *e)
+{
+    const struct json *extents =
+        json_get(json_get(json_get(manifest, "tensors"), p->name), "extents");
+    int64_t n_files = (int64_t)json_len(json_get(manifest, "files"));
+    int64_t covered = 0;
+    enum rc rc = RC_OK;
+    for (size_t i = 0; i < json_len(extents) && !rc; i++) {
+        const struct json *x = json_at(extents, i);
+        int64_t file = json_as_int(json_at(x, 0), -1), first = json_as_int(json_at(x, 1), -1);
+        int64_t count = json_as_int(json_at(x, 2), -1);
+        if (file < 0 || file >= n_files || first < 0 || count < 1 || first > INT64_MAX - count)
+            return err_set(e, RC_INVALID, "the manifest has an absurd extent for '%s'", p->name);
+        int64_t from = first > p->first ? first : p->first;
+        int64_t end = first + count < p->first + p->count ? first + count : p->first + p->count;
+        if (from >= end)
+            continue;
+        covered += end - from;
+        rc = fn(arg, p, (int)file, from - first, from - p->first, end - from, e);
+    }
+    if (!rc && covered != p->count)
+        rc = err_set(e, RC_INVALID,
+            "the checkpoint holds %" PRId64 " of %" PRId64 " elements needed of '%s'", covered,
+            p->count, p->name);
+    return rc;
+}
+
+enum rc checkpoint_read_extent(const char *dir, struct st_reader **reader, const char *name,
+    const struct extent *x, float *out, struct err *e)
+{
+    if (!*reader) {
+        char file[40];
+        char *path = path_join(dir, checkpoint_file_name(file, x->file));
+        enum rc rc = st_open(reader, path, e);
+        free(path);
+        if (rc)
+            return rc;
+    }
+    const struct st_tensor *t = st_find(*reader, name);
+    if (!t || strcmp(t->dtype, "F32") != 0)
+        return err_set(e, RC_INVALID, "checkpoint file %d lacks '%s' in F32", x->file, name);
+    return st_read(
+        *reader, t, (uint64_t)x->first * sizeof(float), out, (size_t)x->count * sizeof(float), e);
 }
 
 /* --- hosts --- */

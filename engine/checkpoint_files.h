@@ -11,6 +11,7 @@
 #include "engine/executor.h"
 
 struct image;
+struct st_reader;
 struct json;
 
 enum { CKPT_NAME = 160, CKPT_MAX_FILES = 65536, CKPT_MANIFEST_MAX = 256 << 20 };
@@ -29,6 +30,10 @@ struct piece {
  * Caller frees *out. */
 size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out);
 
+/* "model.layers.0.mlp.up_proj.weight.master" */
+void checkpoint_piece_name(char out[CKPT_NAME], const struct model *m, int unit,
+    enum tensor_role role, enum state_kind kind);
+
 struct file_entry {
     uint64_t bytes;
     struct hash128 hash;
@@ -42,6 +47,29 @@ char *checkpoint_manifest(
     const struct schedule *s, const struct checkpoint_info *info, const struct file_entry *files);
 /* Is the text a whole manifest of this kind, as it was written? text[n] must be 0. */
 bool checkpoint_manifest_is_sealed(const char *text, size_t n);
+
+/* --- what a manifest says --- */
+
+/* The f-th of its files; NULL beyond them. Borrowed from it. */
+const struct json *checkpoint_file(const struct json *manifest, int f);
+/* It lies in dir, with the size and hash that the manifest says. */
+bool checkpoint_file_is_sound(const char *dir, const struct json *manifest, int f);
+
+typedef enum rc extent_fn(void *arg, const struct piece *p, int file, int64_t entry_offset,
+    int64_t piece_offset, int64_t count, struct err *e);
+/* Call fn for every overlap of the piece with a stored extent; all of the piece must be stored. */
+enum rc checkpoint_each_extent(
+    const struct json *manifest, const struct piece *p, extent_fn *fn, void *arg, struct err *e);
+
+/* Elements first .. first + count of the entry of a file. */
+struct extent {
+    int file;
+    int64_t first, count;
+};
+/* Read them of the piece's entry in a file of dir. *reader is opened when it is NULL; caller closes
+ * it. */
+enum rc checkpoint_read_extent(const char *dir, struct st_reader **reader, const char *name,
+    const struct extent *x, float *out, struct err *e);
 
 /* --- a save --- */
 

@@ -122,29 +122,11 @@ static enum rc share_manifest(struct load *l, int owner, struct str *text, struc
     return rc;
 }
 
-/* Everything that decides what the parameters mean. */
-static bool same_model(const struct model *a, const struct model *b)
-{
-    struct json *x = model_to_json(a), *y = model_to_json(b);
-    const char *const free_to_differ[] = {
-        "name", a->family == MODEL_LLAMA ? "max_positions" : "name"};
-    for (size_t i = 0; i < BASE_COUNT(free_to_differ); i++) {
-        json_add_null(x, free_to_differ[i]);
-        json_add_null(y, free_to_differ[i]);
-    }
-    char *s = json_print(x, false), *t = json_print(y, false);
-    bool is_same = strcmp(s, t) == 0;
-    free(s);
-    free(t);
-    json_free(x);
-    json_free(y);
-    return is_same;
-}
-
 static enum rc parse_manifest(
     struct load *l, const struct str *text, struct checkpoint_info *info, struct err *e)
 {
     struct model m;
+    char how[MODEL_DIFFERENCE];
     const struct json *files, *tensors;
     int64_t seed;
     enum rc rc = json_parse(&l->manifest, str_text(text), text->len, e);
@@ -164,8 +146,9 @@ static enum rc parse_manifest(
         rc = json_need_obj(l->manifest, "tensors", &tensors, e);
     if (!rc)
         rc = model_from_json(&m, json_get(l->manifest, "model"), e);
-    if (!rc && !same_model(&m, &executor_schedule(l->x)->model))
-        rc = err_set(e, RC_INVALID, "it holds model '%s', not the one of the plan", m.name);
+    if (!rc && model_differs(&m, &executor_schedule(l->x)->model, how))
+        rc = err_set(
+            e, RC_INVALID, "it holds model '%s', not the one of the plan: its %s", m.name, how);
     if (!rc && (json_len(files) == 0 || json_len(files) > CKPT_MAX_FILES))
         rc = err_set(e, RC_INVALID, "the manifest lists %zu files", json_len(files));
     if (rc)
@@ -177,45 +160,13 @@ static enum rc parse_manifest(
 
 /* --- which files are where --- */
 
-static const struct json *file_at(const struct load *l, int f)
-{
-    return json_at(json_get(l->manifest, "files"), (size_t)f);
-}
-
-/* Names come from a file: only the form we write is followed. */
-static bool is_our_name(const char *name, int f)
-{
-    char want[40];
-    return strcmp(name, checkpoint_file_name(want, f)) == 0;
-}
-
-static bool hash_agrees(const char *path, const char *want)
-{
-    char hex[HASH128_HEX];
-    struct err ignored = ERR_INIT;
-    return hash128_file(path, hex, &ignored) == RC_OK && strcmp(hex, want) == 0;
-}
-
-static bool is_sound(const struct load *l, int f)
-{
-    const struct json *file = file_at(l, f);
-    const char *name = json_str(file, "name", "");
-    if (!is_our_name(name, f))
-        return false;
-    char *path = path_join(l->dir, name);
-    bool is_good = file_size(path) == json_int(file, "bytes", -2) &&
-                   hash_agrees(path, json_str(file, "xxh128", ""));
-    free(path);
-    return is_good;
-}
-
 static enum rc take_stock(struct load *l, struct err *e)
 {
     size_t n = (size_t)l->n_files;
     l->has = base_calloc((size_t)comm_ranks(l->c), n);
     unsigned char *mine = base_calloc(1, n);
     for (int f = 0; f < l->n_files && checkpoint_is_host_first(l->x, l->o); f++)
-        mine[f] = is_sound(l, f);
+        mine[f] = checkpoint_file_is_sound(l->dir, l->manifest, f);
     enum rc rc = comm_all_gather(l->c, CHANNEL_CHECKPOINT, GROUP_WORLD, mine, l->has, n, e);
     free(mine);
     return rc;
@@ -239,37 +190,6 @@ static int missing_file(const struct load *l)
 
 /* --- what a rank needs --- */
 
-typedef enum rc extent_fn(void *arg, const struct piece *p, int file, int64_t entry_offset,
-    int64_t piece_offset, int64_t count, struct err *e);
-
-/* Call fn for every overlap of the piece with a stored extent; all of the piece must be stored. */
-static enum rc each_extent(
-    const struct load *l, const struct piece *p, extent_fn *fn, void *arg, struct err *e)
-{
-    const struct json *extents =
-        json_get(json_get(json_get(l->manifest, "tensors"), p->name), "extents");
-    int64_t covered = 0;
-    enum rc rc = RC_OK;
-    for (size_t i = 0; i < json_len(extents) && !rc; i++) {
-        const struct json *x = json_at(extents, i);
-        int64_t file = json_as_int(json_at(x, 0), -1), first = json_as_int(json_at(x, 1), -1);
-        int64_t count = json_as_int(json_at(x, 2), -1);
-        if (file < 0 || file >= l->n_files || first < 0 || count < 1 || first > INT64_MAX - count)
-            return err_set(e, RC_INVALID, "the manifest has an absurd extent for '%s'", p->name);
-        int64_t from = first > p->first ? first : p->first;
-        int64_t end = first + count < p->first + p->count ? first + count : p->first + p->count;
-        if (from >= end)
-            continue;
-        covered += end - from;
-        rc = fn(arg, p, (int)file, from - first, from - p->first, end - from, e);
-    }
-    if (!rc && covered != p->count)
-        rc = err_set(e, RC_INVALID,
-            "the checkpoint holds %" PRId64 " of %" PRId64 " elements needed of '%s'", covered,
-            p->count, p->name);
-    return rc;
-}
-
 static enum rc mark(void *arg, const struct piece *p, int file, int64_t entry_offset,
     int64_t piece_offset, int64_t count, struct err *e)
 {
@@ -290,7 +210,7 @@ static enum rc host_needs(const struct load *l, int host, unsigned char *needed,
         struct piece *pieces;
         size_t n = checkpoint_pieces(s, r % (int)s->shards, &pieces);
         for (size_t i = 0; i < n && !rc; i++)
-            rc = each_extent(l, &pieces[i], mark, needed, e);
+            rc = checkpoint_each_extent(l->manifest, &pieces[i], mark, needed, e);
         free(pieces);
     }
     return rc;
@@ -312,7 +232,7 @@ static enum rc send_file(struct load *l, struct transfer *t, const char *path, s
 static enum rc bring_file(struct load *l, int f, int receiver, struct err *e)
 {
     int me = comm_rank(l->c), holder = holder_of(l, f);
-    uint64_t bytes = (uint64_t)json_int(file_at(l, f), "bytes", 0);
+    uint64_t bytes = (uint64_t)json_int(checkpoint_file(l->manifest, f), "bytes", 0);
     struct transfer t = {.to = -1, .from = -1, .buffer = l->buffer};
     char name[40];
     char *path = path_join(l->dir, checkpoint_file_name(name, f));
@@ -325,7 +245,7 @@ static enum rc bring_file(struct load *l, int f, int receiver, struct err *e)
         t.from = holder;
         t.recv = bytes;
         t.recv_path = path;
-        hash128_from_hex(&t.recv_hash, json_str(file_at(l, f), "xxh128", ""));
+        hash128_from_hex(&t.recv_hash, json_str(checkpoint_file(l->manifest, f), "xxh128", ""));
         rc = transfer_files(l->c, &t, e);
     }
     free(path);
@@ -373,19 +293,8 @@ static enum rc read_extent(void *arg, const struct piece *p, int file, int64_t e
     int64_t piece_offset, int64_t count, struct err *e)
 {
     struct reading *r = arg;
-    if (!r->reader[file]) {
-        char name[40];
-        char *path = path_join(r->l->dir, checkpoint_file_name(name, file));
-        enum rc rc = st_open(&r->reader[file], path, e);
-        free(path);
-        if (rc)
-            return rc;
-    }
-    const struct st_tensor *t = st_find(r->reader[file], p->name);
-    if (!t || strcmp(t->dtype, "F32") != 0)
-        return err_set(e, RC_INVALID, "checkpoint file %d lacks '%s' in F32", file, p->name);
-    return st_read(r->reader[file], t, (uint64_t)entry_offset * sizeof(float),
-        r->target + piece_offset, (size_t)count * sizeof(float), e);
+    return checkpoint_read_extent(r->l->dir, &r->reader[file], p->name,
+        &(struct extent){file, entry_offset, count}, r->target + piece_offset, e);
 }
 
 static bool is_same_state(const struct piece *a, const struct piece *b)
@@ -401,7 +310,7 @@ static enum rc read_piece(
     struct state_view v = executor_state(x, p->unit, p->kind);
     r->target = v.data + (p->unit_first - v.first);
     if (!rc)
-        rc = each_extent(r->l, p, read_extent, r, e);
+        rc = checkpoint_each_extent(r->l->manifest, p, read_extent, r, e);
     return rc || !is_last_of_state ? rc : executor_store_state(x, p->unit, p->kind, e);
 }
 
@@ -438,7 +347,7 @@ static enum rc load_step(struct load *l, int owner, struct checkpoint_info *info
     if (!rc && missing >= 0)
         rc = err_set(e, RC_NOT_FOUND,
             "checkpoint of step %" PRId64 ": file '%s' is missing or damaged on every host",
-            l->step, json_str(file_at(l, missing), "name", "?"));
+            l->step, json_str(checkpoint_file(l->manifest, missing), "name", "?"));
     if (!rc)
         rc = bring_missing(l, &text, e);
     if (!rc)

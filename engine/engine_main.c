@@ -5,6 +5,7 @@
 #include "engine/agent_main.h"
 #include "engine/bench.h"
 #include "engine/data_main.h"
+#include "engine/export_weights.h"
 #include "engine/rank.h"
 
 static int version_main(int argc, char **argv)
@@ -23,6 +24,7 @@ static const struct {
     {"agentctl", agentctl_main},
     {"bench", bench_main},
     {"data", data_main},
+    {"export-weights", export_weights_main},
     {"rank", rank_main},
     {"reach", reach_main},
     {"version", version_main},

@@ -152,44 +152,20 @@ static char *folder_of(const char *path)
 
 /* --- the model --- */
 
-/* config.json against the plan's model: whatever decides what the weights mean. */
-static enum rc compare_models(
-    const char *path, const struct model *theirs, const struct model *ours, struct err *e)
-{
-    struct json *a = model_to_json(theirs), *b = model_to_json(ours);
-    const char *name;
-    const struct json *value;
-    void *cursor = NULL;
-    enum rc rc = RC_OK;
-    while (!rc && json_next(b, &cursor, &name, &value)) {
-        const struct json *other = json_get(a, name);
-        bool is_free = strcmp(name, "name") == 0 ||
-                       (strcmp(name, "max_positions") == 0 && ours->family == MODEL_LLAMA);
-        char *x = json_print(other, false), *y = json_print(value, false);
-        if (!is_free && strcmp(x, y) != 0)
-            rc = err_set(e, RC_INVALID,
-                "'%s' is of another model than the plan's '%s': its %s is %.40s, not %.40s", path,
-                ours->name, name, x, y);
-        free(x);
-        free(y);
-    }
-    json_free(a);
-    json_free(b);
-    return rc;
-}
-
+/* Whatever decides what the weights mean. */
 static enum rc check_config(const struct weights *w, const char *dir, struct err *e)
 {
     struct json *config = NULL;
     struct model theirs;
-    char *path = path_join(dir, "config.json");
+    char how[MODEL_DIFFERENCE], *path = path_join(dir, "config.json");
     enum rc rc = RC_OK;
     if (file_exists(path)) {
         rc = json_read(&config, path, CONFIG_MAX_BYTES, e);
         if (!rc && model_from_config(&theirs, config, e))
             rc = err_in(e, "'%s'", path);
-        if (!rc)
-            rc = compare_models(path, &theirs, &w->model, e);
+        if (!rc && model_differs(&theirs, &w->model, how))
+            rc = err_set(e, RC_INVALID, "'%s' is of another model than the plan's '%s': its %s",
+                path, w->model.name, how);
     }
     json_free(config);
     free(path);

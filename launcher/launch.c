@@ -59,6 +59,7 @@ void launch_free(struct launch *l)
     free(l->engine);
     launch_input_release(&l->data);
     launch_input_release(&l->eval_data);
+    weight_files_release(&l->weights);
     free(l);
 }
 
@@ -204,6 +205,23 @@ static enum rc keep_data(struct launch *l, struct err *e)
 }
 
 /* Held-out text is of the plan, with its kind; a resumed run keeps it. */
+/* What to start from: the launch, else the run that is resumed, else the job says. */
+static enum rc set_weights(struct launch *l, struct err *e)
+{
+    const char *text = l->o->weights, *local;
+    if (!text && !l->is_resume && l->plan.job.weights[0])
+        text = l->plan.job.weights;
+    if (!text)
+        return RC_OK;
+    enum rc rc = weight_files_place(&local, &l->spec.weights, text, e);
+    if (rc || !local)
+        return rc;
+    rc = weight_files_open(&l->weights, local, e);
+    if (!rc)
+        rc = weight_files_check(&l->weights, &l->plan.job.model, e);
+    return rc ? err_in(e, "weights") : RC_OK;
+}
+
 static enum rc set_eval_data(struct launch *l, struct err *e)
 {
     const struct job *j = &l->plan.job;
@@ -397,6 +415,8 @@ static enum rc settle(struct launch *l, struct err *e)
         rc = err_set(e, RC_USAGE, "neither the plan nor --data says what to train on");
     if (!rc)
         rc = set_eval_data(l, e);
+    if (!rc)
+        rc = set_weights(l, e);
     if (!rc)
         rc = set_checkpoints(l, store, e);
     if (!rc)
@@ -616,6 +636,18 @@ void launch_describe_cost(const struct launch *l, struct str *out)
         str_addf(out, "; stops after %s", units_seconds(text, l->spec.limits.max_s));
 }
 
+static void describe_weights(const struct launch *l, const char *workdir, struct str *out)
+{
+    if (l->weights.local) {
+        char *path = weight_files_node_path(&l->weights, workdir, l->weights.name);
+        str_addf(out, "  weights  %s%s (%zu files from %s)\n", path, *l->weights.name ? "" : "/",
+            l->weights.count, l->weights.local);
+        free(path);
+    } else if (l->spec.weights) {
+        str_addf(out, "  weights  %s (must be there)\n", l->spec.weights);
+    }
+}
+
 static void describe_host(const struct launch *l, size_t i, struct str *out)
 {
     const struct run_node *n = &l->info.nodes[i];
@@ -630,6 +662,7 @@ static void describe_host(const struct launch *l, size_t i, struct str *out)
     str_addf(out, "  engine   %s/berth-engine (from %s)\n", engine, l->engine);
     launch_input_describe(&l->data, "data", workdir, out);
     launch_input_describe(&l->eval_data, "validate", workdir, out);
+    describe_weights(l, workdir, out);
     str_addf(out, "  write    %s/%s\n", dir, RUN_FILE_SPEC);
     str_addf(out, "  run      %s/berth-engine agent --dir %s\n", engine, dir);
     for (int64_t r = first; r < first + n->ranks; r++)

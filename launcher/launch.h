@@ -24,6 +24,7 @@ struct launch_options {
     const struct hosts *hosts;    /* for resume NULL: the run's own */
     const char *engine_path;      /* berth-engine to stage; NULL: found beside this program */
     const char *data;             /* "local:PATH" (staged), "host:PATH"; NULL: the plan's job */
+    const char *weights;          /* to start from, as data; NULL: the plan's job */
     const char *data_kind;        /* word of a data_kind; NULL: what plan or run say */
     const char *remote_dir;       /* work folder on the nodes */
     const char *store;            /* "local", "local+partner", "shared:PATH"; NULL: by the hosts */

@@ -8,6 +8,7 @@
 #include "launcher/preflight.h"
 #include "launcher/run_dir.h"
 #include "launcher/stage.h"
+#include "launcher/weight_files.h"
 #include "planner/plan_file.h"
 #include "run/spec.h"
 
@@ -27,7 +28,8 @@ struct launch {
     char *engine;         /* local path */
     struct stage_file engine_file;
     struct launch_input data, eval_data;
-    int64_t micro_usd_per_hour; /* -1: unknown */
+    struct weight_files weights; /* local NULL: nothing to send */
+    int64_t micro_usd_per_hour;  /* -1: unknown */
     /* while running */
     struct session *session;
     int coordinator_port;

@@ -107,6 +107,7 @@ static struct preflight_need need_of(const struct launch *l)
     need.disk_bytes += launch_input_bytes(&l->data) + launch_input_bytes(&l->eval_data);
     if (l->spec.disk.count == 0)
         need.disk_bytes += p->disk_bytes;
+    need.disk_bytes += l->weights.bytes;
     if (l->spec.checkpoint.store == RUN_STORE_PARTNER)
         need.disk_bytes += state * (l->spec.checkpoint.keep + 1);
     return need;
@@ -266,6 +267,25 @@ static enum rc stage_input(struct launch *l, const struct launch_input *in, stru
     return rc;
 }
 
+static enum rc stage_weights(struct launch *l, struct err *e)
+{
+    const struct weight_files *w = &l->weights;
+    char **targets = base_calloc(l->hosts.count, sizeof(*targets));
+    enum rc rc = RC_OK;
+    if (w->count > 0)
+        say(l, true, "staging weights");
+    for (size_t f = 0; f < w->count && !rc; f++) {
+        for (size_t i = 0; i < l->hosts.count; i++)
+            targets[i] =
+                weight_files_node_path(w, l->info.nodes[i].workdir, weight_files_name(w, f));
+        rc = stage_file(l, &w->file[f], (const char *const *)targets, e);
+        for (size_t i = 0; i < l->hosts.count; i++)
+            free(targets[i]);
+    }
+    free(targets);
+    return rc;
+}
+
 static enum rc stage_all(struct launch *l, struct err *e)
 {
     const char **targets = base_calloc(l->hosts.count, sizeof(*targets));
@@ -280,6 +300,8 @@ static enum rc stage_all(struct launch *l, struct err *e)
         rc = stage_input(l, &l->data, e);
     if (!rc)
         rc = stage_input(l, &l->eval_data, e);
+    if (!rc)
+        rc = stage_weights(l, e);
     return rc;
 }
 
@@ -391,6 +413,11 @@ static char *spec_text(struct launch *l, size_t i)
     l->spec.self = i;
     launch_input_place(&l->data, l->info.nodes[i].workdir);
     launch_input_place(&l->eval_data, l->info.nodes[i].workdir);
+    if (l->weights.local) {
+        free(l->spec.weights);
+        l->spec.weights =
+            weight_files_node_path(&l->weights, l->info.nodes[i].workdir, l->weights.name);
+    }
     struct json *v = run_spec_to_json(&l->spec);
     char *text = json_print(v, true);
     json_free(v);

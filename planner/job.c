@@ -224,6 +224,8 @@ static const struct field fields[] = {
         OTHER, 0, 0, read_data},
     {{"data_kind", "word", "how those files hold tokens (berth help formats); default auto"}, OTHER,
         0, 0, read_data_kind},
+    {{"weights", "text", "Hugging Face weights to start from; default: initial values by the seed"},
+        TEXT, TEXT_AT(weights), NULL},
     {{"eval_data", "text", "held-out text for the validation loss, named as data are"}, TEXT,
         TEXT_AT(eval_data), NULL},
     {{"eval_every_steps", "count", "steps between validations; default a tenth of the run"}, COUNT,

@@ -45,6 +45,7 @@ struct job {
     enum spot spot;
     char data[JOB_DATA]; /* sources, a line each: planner/data_source.h */
     enum data_kind data_kind;
+    char weights[JOB_TEXT];   /* to start from; "": initial values by the seed */
     char eval_data[JOB_TEXT]; /* held-out text, of the same kind; "": none */
     int64_t eval_every_steps; /* 0: job_eval_every_steps says */
     int64_t eval_tokens;      /* of each evaluation; 0: job_eval_tokens says */

@@ -116,6 +116,11 @@ const struct model_field *model_field_at(int i);
 enum rc model_check_seq(const struct model *m, int64_t seq, struct err *e);
 /* Positive, dividing, not absurd: one sentence naming the field otherwise. */
 enum rc model_check(const struct model *m, struct err *e);
+/* Would the same weights mean something else? how: "norm_eps is 1e-5, not 1e-6", of theirs and
+ * ours. Names may differ, and in the Llama family the longest sequence. */
+enum { MODEL_DIFFERENCE = 128 };
+bool model_differs(
+    const struct model *theirs, const struct model *ours, char how[MODEL_DIFFERENCE]);
 /* Names of the presets: i-th, NULL at the end. */
 const char *model_preset_name(int i);
 

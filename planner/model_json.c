@@ -120,6 +120,36 @@ struct json *model_to_json(const struct model *m)
     return v;
 }
 
+static bool is_free_to_differ(const struct field *f, const struct model *m)
+{
+    return f->kind == NAME || (f->offset == AT(max_positions) && m->family == MODEL_LLAMA);
+}
+
+static char *field_text(const struct field *f, const struct model *m)
+{
+    struct json *v = json_obj();
+    add_field(v, f, m);
+    char *text = json_print(json_get(v, f->doc.name), false);
+    json_free(v);
+    return text;
+}
+
+bool model_differs(const struct model *theirs, const struct model *ours, char how[MODEL_DIFFERENCE])
+{
+    for (const struct field *f = fields; f->doc.name; f++) {
+        if (is_free_to_differ(f, ours) || !(is_written(f, theirs) || is_written(f, ours)))
+            continue;
+        char *a = field_text(f, theirs), *b = field_text(f, ours);
+        bool is_same = strcmp(a, b) == 0;
+        snprintf(how, MODEL_DIFFERENCE, "%s is %.40s, not %.40s", f->doc.name, a, b);
+        free(a);
+        free(b);
+        if (!is_same)
+            return true;
+    }
+    return false;
+}
+
 /* --- reading --- */
 
 /* Index of a word in a table, -1 when it is not there. */

@@ -317,9 +317,9 @@ static int64_t activations_of(bool has_qk_norm, enum recompute r)
     return bytes;
 }
 
-/* Per token and block: queries, keys and values before the norms in bf16, and an fp32 scale for each
- * head of queries and keys. Selective recompute keeps the former in place of what attention reads,
- * and makes the latter again; there the peak holds one block's. */
+/* Per token and block: queries, keys and values before the norms in bf16, and an fp32 scale for
+ * each head of queries and keys. Selective recompute keeps the former in place of what attention
+ * reads, and makes the latter again; there the peak holds one block's. */
 static void norms_of_queries_and_keys_cost_the_memory_they_need(void **state)
 {
     (void)state;
@@ -329,8 +329,8 @@ static void norms_of_queries_and_keys_cost_the_memory_they_need(void **state)
     assert_int_equal(
         activations_of(true, RECOMPUTE_SELECTIVE) - activations_of(false, RECOMPUTE_SELECTIVE),
         qkv + scales);
-    assert_int_equal(activations_of(true, RECOMPUTE_FULL) - activations_of(false, RECOMPUTE_FULL),
-        qkv + scales);
+    assert_int_equal(
+        activations_of(true, RECOMPUTE_FULL) - activations_of(false, RECOMPUTE_FULL), qkv + scales);
 }
 
 static void the_same_inputs_give_the_same_hash_and_others_another(void **state)
