@@ -67,7 +67,7 @@ static void fill_seconds(double line[BILL_LINES], const struct job *j, const str
     line[BILL_BOOT] = o->market == MARKET_OWNED ? owned_boot_s : boot_s;
     line[BILL_STAGING] = staging_s[is_gpu];
     line[BILL_DATA] = (double)j->data_bytes / j->upload_bytes_per_s;
-    line[BILL_WEIGHTS] = (double)j->weights_bytes / j->upload_bytes_per_s;
+    line[BILL_WEIGHTS] = (double)job_weights_bytes(j) / j->upload_bytes_per_s;
     line[BILL_TOKENISING] = j->tokenising_s;
     line[BILL_EVALUATION] = evaluation_s(j, step_s);
     line[BILL_WARM_UP] = warm_up_s[is_gpu] + step_s;

@@ -86,6 +86,8 @@ static const struct kind KINDS[] = {
     {"norm1", "first norm", FORM_TOKENS, "d", 0},
     {"norm1_stats", "statistics of the first norm", FORM_TOKENS, "n", 4},
     {"qkv", "queries, keys and values", FORM_TOKENS, "qe", 0},
+    {"qkv_raw", "queries, keys and values before their norms", FORM_TOKENS, "qe", 0},
+    {"qk_stats", "statistics of those norms", FORM_TOKENS, "k", 4},
     {"attention", "attention", FORM_TOKENS, "he", 0},
     {"lse", "sums of attention scores", FORM_TOKENS, "h", 4},
     {"mid", "sum after attention", FORM_TOKENS, "d", 0},
@@ -253,8 +255,8 @@ static void multiply_column(struct term *t, const struct model *m, char column)
     } all[] = {{'d', m->width, "width"}, {'f', m->ffn, "ffn"},
         {'u', m->ffn * (is_gated ? 2 : 1), is_gated ? "gate and up" : "ffn"},
         {'q', m->heads + 2 * m->kv_heads, "heads"}, {'h', m->heads, "heads"},
-        {'e', m->head_dim, "dimensions"}, {'v', m->vocab, "vocabulary"},
-        {'n', m->family == MODEL_GPT2 ? 2 : 1, "numbers"}};
+        {'k', m->heads + m->kv_heads, "heads"}, {'e', m->head_dim, "dimensions"},
+        {'v', m->vocab, "vocabulary"}, {'n', m->family == MODEL_GPT2 ? 2 : 1, "numbers"}};
     for (size_t i = 0; i < BASE_COUNT(all); i++)
         if (all[i].letter == column)
             term_times(t, (double)all[i].n, all[i].word);

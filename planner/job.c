@@ -234,7 +234,8 @@ static const struct field fields[] = {
         AT(eval_tokens), 0, NULL},
     {{"data_bytes", "size", "bytes of data to upload before the run"}, BYTES, AT(data_bytes), 0,
         NULL},
-    {{"weights_bytes", "size", "bytes of weights to start from, uploaded likewise; default 0"},
+    {{"weights_bytes", "size",
+         "of weights to upload; default 2 bytes a parameter of local ones, else none"},
         BYTES, AT(weights_bytes), 0, NULL},
     {{"tokenising", "duration", "time to tokenise the data on the nodes; default 0"}, SECONDS,
         AT(tokenising_s), 0, NULL},
@@ -639,6 +640,15 @@ int64_t job_step_sequences(const struct job *j)
 int64_t job_steps(const struct job *j)
 {
     return (j->tokens - 1) / j->global_batch_tokens + 1;
+}
+
+int64_t job_weights_bytes(const struct job *j)
+{
+    bool is_sent =
+        j->weights[0] && !str_starts(j->weights, "host:") && !str_starts(j->weights, "shared:");
+    if (j->weights_bytes > 0 || !is_sent)
+        return j->weights_bytes;
+    return 2 * model_params(&j->model); /* as they are published: 16 bits a parameter */
 }
 
 int64_t job_eval_every_steps(const struct job *j)

@@ -107,6 +107,8 @@ const char *job_stack(const struct job *j);
 /* Sequences of an optimizer step, and steps of the whole run (the last one counts whole). */
 int64_t job_step_sequences(const struct job *j);
 int64_t job_steps(const struct job *j);
+/* Weights that go to the nodes before the run. */
+int64_t job_weights_bytes(const struct job *j);
 /* Validations of the whole run (0 without eval_data), steps between them, tokens of each. */
 int64_t job_evaluations(const struct job *j);
 int64_t job_eval_every_steps(const struct job *j);

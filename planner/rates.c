@@ -322,12 +322,19 @@ static struct ramp need_ramp(struct lookup *l, const char *name, const char *ref
 
 /* --- machines --- */
 
+/* Where a table does not name the norms of queries and keys, those of the whole width tell most. */
+static double share_of(const struct json *shares, enum op_kind k)
+{
+    enum op_kind like = k == OP_QK_NORM_FWD ? OP_NORM_FWD : k == OP_QK_NORM_BWD ? OP_NORM_BWD : k;
+    return json_num(shares, op_kind_name(k), json_num(shares, op_kind_name(like), 1));
+}
+
 /* A table of shares by kind of operation; 1 for those it does not name. */
 static void fill_elementwise(struct machine *m, struct lookup *l)
 {
     const struct json *shares = find(l, "elementwise_of_memory");
     for (int k = 0; k < OP_KIND_COUNT; k++) {
-        double x = shares ? json_num(shares, op_kind_name((enum op_kind)k), 1) : 1;
+        double x = shares ? share_of(shares, (enum op_kind)k) : 1;
         m->elementwise[k] = x > 0 && isfinite(x) ? x : 1;
     }
 }

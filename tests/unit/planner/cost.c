@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/alloc.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "inventory/offer.h"
@@ -70,6 +71,29 @@ static void adds_up_hours_and_dollars(void **state)
     assert_false(b.never_ends);
     assert_true(b.total_micro_usd[BILL_LOW] < b.total_micro_usd[BILL_MID]);
     assert_true(b.total_micro_usd[BILL_HIGH] > b.total_micro_usd[BILL_MID]);
+}
+
+/* GPT-2 has 124,439,808 parameters, which are published in 16 bits; 12.5e6 bytes a second. */
+static void local_weights_are_uploaded_and_those_on_the_nodes_are_not(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *weights;
+        int64_t stated_bytes;
+        double seconds;
+    } cases[] = {{"", 0, 0}, {"host:/m", 0, 0}, {"shared:/m", 0, 0},
+        {"local:m", 0, 248879616 / 12.5e6}, {"m", 0, 248879616 / 12.5e6}, {"m", 500000000, 40},
+        {"", 500000000, 40}};
+    for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+        struct job j = job_of(1000LL * 512 * 1024);
+        struct offer o = offer_at(10 * USD_MICRO);
+        struct estimate x = steps_of(36);
+        struct bill b;
+        j.weights_bytes = cases[i].stated_bytes;
+        snprintf(j.weights, sizeof j.weights, "%s", cases[i].weights);
+        bill_make(&b, &j, &o, 1, &x);
+        assert_true(fabs(b.line_s[BILL_MID][BILL_WEIGHTS] - cases[i].seconds) < 1e-6);
+    }
 }
 
 static void check_lines(const struct bill *b)
@@ -420,6 +444,7 @@ int test_cost(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adds_up_hours_and_dollars),
+        cmocka_unit_test(local_weights_are_uploaded_and_those_on_the_nodes_are_not),
         cmocka_unit_test(lines_sum_exactly_and_rise_from_low_to_high),
         cmocka_unit_test(bills_whole_hours_minimum_and_term),
         cmocka_unit_test(unknown_price_is_not_zero_and_owned_nodes_are_free),

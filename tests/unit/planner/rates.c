@@ -321,6 +321,39 @@ static void refuses_hardware_it_knows_too_little_about(void **state)
     rates_free(r);
 }
 
+/* A probe of a model without norms of queries and keys cannot name them. */
+static void norms_of_queries_and_keys_stream_as_the_other_norms_unless_it_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shares;
+        double forward, backward;
+    } cases[] = {{"{\"norm_fwd\":0.25,\"norm_bwd\":0.5}", 0.25, 0.5},
+        {"{\"norm_fwd\":0.25,\"qk_norm_fwd\":0.75}", 0.75, 1}};
+    struct rates *base = builtin();
+    for (size_t i = 0; i < BASE_COUNT(cases); i++) {
+        struct err e = ERR_INIT;
+        struct json *v = NULL;
+        struct rates *r = NULL;
+        struct machine m;
+        struct hardware hw = h100_nodes(1);
+        char *text = base_printf("{\"schema\":\"calibration/1\",\"entries\":[{\"device\":\"gpu\","
+                                 "\"chip\":\"*\",\"stack\":\"*\",\"source\":\"made up\",\"date\":"
+                                 "\"2026-11-30\",\"rows\":1,\"residual\":0,\"values\":{"
+                                 "\"elementwise_of_memory\":%s}}]}",
+            cases[i].shares);
+        if (json_parse(&v, text, strlen(text), &e) || rates_with(&r, base, v, &e) ||
+            machine_make(&m, r, &hw, "berth", &e))
+            fail_msg("%s", e.msg);
+        assert_true(fabs(m.elementwise[OP_QK_NORM_FWD] - cases[i].forward) < 1e-12);
+        assert_true(fabs(m.elementwise[OP_QK_NORM_BWD] - cases[i].backward) < 1e-12);
+        rates_free(r);
+        json_free(v);
+        free(text);
+    }
+    rates_free(base);
+}
+
 /* What is looked up has its line in the table, and the table holds nothing else. */
 static void every_constant_is_described(void **state)
 {
@@ -340,6 +373,7 @@ int test_rates(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_constant_is_described),
+        cmocka_unit_test(norms_of_queries_and_keys_stream_as_the_other_norms_unless_it_is_said),
         cmocka_unit_test(large_products_stay_below_the_best_anybody_measured),
         cmocka_unit_test(thin_products_are_bound_by_memory),
         cmocka_unit_test(gathers_inside_a_node_reach_the_measured_bus_bandwidth),
