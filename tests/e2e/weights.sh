@@ -46,7 +46,7 @@ a_run_is_resumed_from_its_checkpoint_not_from_the_weights() {
     launch 0 --weights "local:$models/qwen2-tiny"
     exits 0 "$berth" export-weights latest "$tmp/out1"
     find "$tmp/work/data" -name model.safetensors -delete # nobody may want them again
-    exits 0 "$berth" resume latest
+    exits 0 "$berth" resume latest --remote-dir "$tmp/work"
     exits 0 "$berth" export-weights latest "$tmp/out2"
     cmp "$tmp/out1/model.safetensors" "$tmp/out2/model.safetensors"
 }
