@@ -64,6 +64,33 @@ the_obstacle_is_the_memory_that_misses_least_of_what_there_is() {
     exits 3 "${plan[@]}" --offers "$tmp/less.csv"
 }
 
+# on CPUs what leaves the device stays in the same memory, but for the disk
+cpu_nodes_keep_states_on_disk_where_memory_is_short() {
+    exits 0 "$berth" offers --here --json
+    jq '{schema, offers: [.offers[0] | .ram_bytes = 3221225472 | .gpu_memory_bytes = 3221225472 |
+        .gpus_per_node = 1 | .nvme_bytes = 1000000000000 | .provenance = null]}' "$tmp/out" >"$tmp/small.json"
+    plan=("$berth" plan --model gpt2 --tokens 1M --seq 128 --precision fp32 --global-batch-tokens 1024 -q --json)
+    exits 0 "${plan[@]}" --offers "$tmp/small.json"
+    jq -e '.plans[0] | .offload == "nvme" and .launchable' "$tmp/out"
+    jq '.offers[0].ram_bytes *= 8 | .offers[0].gpu_memory_bytes *= 8' "$tmp/small.json" >"$tmp/large.json"
+    exits 0 "${plan[@]}" --offers "$tmp/large.json"
+    jq -e '.plans[0].offload == "none"' "$tmp/out"
+    for offload in optimizer optimizer+params activations nvme; do
+        exits 0 "${plan[@]}" --offers "$tmp/large.json" --offload "$offload"
+        jq -e --arg o "$offload" '.plans[0] | .offload == $o and .launchable' "$tmp/out"
+    done
+}
+
+offloads_of_a_job_are_known_words() {
+    exits 2 "$berth" plan --here --model gpt2 --tokens 1M --offload disk
+    says "nvme" "$tmp/err"
+    echo '{"model": "gpt2", "tokens": 1000000, "offloads": ["none", "disk"]}' >"$tmp/job.json"
+    exits 2 "$berth" plan "$tmp/job.json" --here
+    says "unknown offload mode 'disk'" "$tmp/err"
+}
+
+t "CPU nodes keep states on disk where memory is short" cpu_nodes_keep_states_on_disk_where_memory_is_short
+t "offloads of a job are known words" offloads_of_a_job_are_known_words
 t "parts of host memory and disk are named" parts_of_host_memory_and_disk_are_named
 t "what an engine lacks is one sentence" what_an_engine_lacks_is_one_sentence
 t "a plan with states on disk says what wears out" a_plan_with_states_on_disk_says_what_wears_out

@@ -1,0 +1,215 @@
+/* The optimizer in memory, beside a loop that does nothing but stream its arrays; and on disk,
+ * beside reads and writes of the same bytes with nothing in between. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "engine/comm.h"
+#include "engine/disk.h"
+#include "engine/executor.h"
+#include "engine/init.h"
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
+
+enum { ROUNDS = 9, MIB = 1 << 20 };
+
+static int by_value(const void *pa, const void *pb)
+{
+    double a = *(const double *)pa, b = *(const double *)pb;
+    return (a > b) - (a < b);
+}
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof(*x), by_value);
+    return x[n / 2];
+}
+
+static void need(enum rc rc, const struct err *e)
+{
+    if (!rc)
+        return;
+    fprintf(stderr, "optimizer: %s\n", e->msg);
+    exit(1);
+}
+
+/* --- in memory --- */
+
+enum { PARAMS = 100000000, GRAIN = 1 << 16 };
+
+static float *floats(float value)
+{
+    float *x = aligned_alloc(2 << 20, base_align_up(sizeof(*x) * PARAMS, 2 << 20));
+    for (int64_t i = 0; x && i < PARAMS; i++)
+        x[i] = value;
+    return x;
+}
+
+/* Reads four arrays and writes three, as AdamW does. */
+#if defined __x86_64__
+__attribute__((target("avx2"), optimize("O3")))
+#endif
+static void
+stream(void *arg, int64_t first, int64_t last)
+{
+    const struct k_adamw *a = arg;
+    const float *restrict g = a->grad;
+    float *restrict w = a->master, *restrict m = a->m, *restrict v = a->v;
+    int64_t end = last * GRAIN < a->elems ? last * GRAIN : a->elems;
+    for (int64_t i = first * GRAIN; i < end; i++) {
+        w[i] += g[i];
+        m[i] += g[i];
+        v[i] += g[i];
+    }
+}
+
+static void bench_memory(int threads)
+{
+    const struct kernels *k = kernels_best();
+    struct pool *pool = pool_new(threads);
+    struct k_adamw a = {.elems = PARAMS, .lr = 1e-9, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+    float *grad = floats(1e-3F);
+    a.clip = 1;
+    a.grad = grad;
+    a.master = floats(1);
+    a.m = floats(0);
+    a.v = floats(0);
+    double ratio[ROUNDS], rate[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = clock_now_s();
+        pool_run(pool, (PARAMS + GRAIN - 1) / GRAIN, stream, &a);
+        double middle = clock_now_s();
+        a.step++;
+        k->adamw(pool, &a);
+        double end = clock_now_s();
+        ratio[i] = (middle - start) / (end - middle);
+        rate[i] = PARAMS / (end - middle);
+    }
+    double share = median(ratio, ROUNDS);
+    printf("adamw  %s fp32, 100M parameters, %d thread(s): %.2f Gparam/s; of a loop that reads "
+           "four and "
+           "writes three of its arrays: %.2f (%.2f to %.2f)\n",
+        k->name, threads, median(rate, ROUNDS) / 1e9, share, ratio[0], ratio[ROUNDS - 1]);
+    free(grad);
+    free(a.master);
+    free(a.m);
+    free(a.v);
+    pool_free(pool);
+}
+
+/* --- on disk --- */
+
+/* The disk lane of the boundary, from its first read to its last write. */
+struct span {
+    double first_s, last_s;
+};
+
+static void watch(
+    void *arg, const struct section *sec, int64_t micro, const struct task_log *log, int32_t n)
+{
+    struct span *s = arg;
+    for (int32_t i = 0; i < n; i++) {
+        if (log[i].lane != LANE_DISK)
+            continue;
+        s->first_s = s->first_s > 0 ? s->first_s : log[i].start_s;
+        s->last_s = log[i].end_s;
+    }
+}
+
+static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    const struct schedule *s = arg;
+    for (int64_t i = 0; i < s->strategy.seq * s->strategy.micro_batch; i++)
+        tokens[i] = targets[i] = (int32_t)(i * 7919 % s->model.vocab);
+    return RC_OK;
+}
+
+static double step_s(struct executor *x, const struct schedule *s, struct span *span, int64_t step)
+{
+    struct err e = ERR_INIT;
+    struct step_params p = {.step = step, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+    struct step_result out;
+    p.local_targets = (double)(s->strategy.seq * s->strategy.micro_batch);
+    *span = (struct span){0, 0};
+    need(executor_step(x, &p, fill, (void *)(uintptr_t)s, &out, &e), &e);
+    return span->last_s - span->first_s;
+}
+
+/* All of the slab once read and once written, a stripe each in turn, all in one go. */
+static double raw_s(struct disk *d, int64_t bytes, char *memory)
+{
+    struct err e = ERR_INIT;
+    int64_t stripes = bytes / DISK_STRIPE_BYTES, half = stripes / 2;
+    struct disk_part *part = base_calloc((size_t)stripes + 1, sizeof(*part));
+    double start = clock_now_s();
+    for (int pass = 0; pass < 2; pass++) {
+        int n = 0;
+        for (int64_t i = 0; i < half; i++)
+            for (int k = 0; k < 2; k++)
+                part[n++] =
+                    (struct disk_part){disk_base(d) + ((k ^ pass) * half + i) * DISK_STRIPE_BYTES,
+                        memory + (i % 8 * 2 + k) * DISK_STRIPE_BYTES, DISK_STRIPE_BYTES, k == 1};
+        need(disk_move(d, part, n, &e), &e);
+    }
+    double seconds = clock_now_s() - start;
+    free(part);
+    return seconds;
+}
+
+static void bench_disk(const char *dir)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    struct schedule *s;
+    struct comm *comm;
+    struct executor *x;
+    struct span span;
+    struct strategy st = strategy_default(STRATEGY_DDP, 1, 1);
+    st.seq = 16;
+    st.precision = PRECISION_FP32;
+    st.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
+    need(model_find(&m, "gpt2", &e), &e);
+    need(schedule_make(&s, &m, &st, &e), &e);
+    struct comm_options co = {
+        .ranks = 1, .shard_degree = 1, .deadline_s = 60, .kernels = kernels_best()};
+    int port;
+    need(comm_listen(&co.listen_fd, &port, &e), &e);
+    need(comm_open(&comm, &co, &e), &e);
+    struct executor_options xo = {.device = &device_cpu,
+        .device_options = {.threads = 2},
+        .kernels = kernels_best(),
+        .comm = comm,
+        .disk_dirs = &dir,
+        .n_disk_dirs = 1,
+        .observe = watch,
+        .observe_arg = &span};
+    need(executor_open(&x, s, &xo, &e), &e);
+    need(init_state(x, 1, &e), &e);
+    double ratio[ROUNDS], took[ROUNDS], rate, bytes = (double)s->slab_bytes[MEMORY_DISK];
+    struct disk *d = executor_disk(x, &rate);
+    char *memory = aligned_alloc(2 << 20, 16 * MIB);
+    memset(memory, 0, 16 * MIB);
+    for (int i = 0; i < ROUNDS; i++) {
+        took[i] = step_s(x, s, &span, i + 1);
+        ratio[i] = raw_s(d, s->slab_bytes[MEMORY_DISK], memory) / took[i];
+    }
+    double t = median(took, ROUNDS), share = median(ratio, ROUNDS);
+    printf("on disk, GPT-2 124M, %s: %.2f GB read and as much written in %.2f s, %.2f GB/s, %.0f "
+           "Mparam/s; of reading and writing alone: %.2f (%.2f to %.2f)\n",
+        disk_way(d), bytes / 1e9, t, 2 * bytes / t / 1e9, bytes / 12 / t / 1e6, share, ratio[0],
+        ratio[ROUNDS - 1]);
+    free(memory);
+    executor_close(x);
+    comm_close(comm);
+    schedule_free(s);
+}
+
+int main(int argc, char **argv)
+{
+    bench_memory(1);
+    bench_memory(2);
+    bench_disk(argc > 1 ? argv[1] : "/var/tmp");
+    return 0;
+}
