@@ -17,7 +17,7 @@
 #include "kernels/parallel.h"
 #include "planner/schedule.h"
 
-enum { IN_FLIGHT = 32, FALLBACK_THREADS = 8, WAY_TEXT = 200 };
+enum { IN_FLIGHT = 32, FALLBACK_THREADS = 8, WAY_TEXT = 240 };
 
 /* A piece of one file. */
 struct request {
@@ -311,7 +311,7 @@ static enum rc find_way(struct disk *d, struct err *e)
     d->has_ring = refused == 0;
     if (!d->has_ring && !(d->pool = pool_new(FALLBACK_THREADS)))
         return err_set(e, RC_LIMIT, "cannot start %d threads; see ulimit -u", FALLBACK_THREADS);
-    char why[WAY_TEXT / 2] = "", cache[WAY_TEXT / 2] = "direct";
+    char why[100] = "", cache[100] = "direct";
     if (!d->has_ring)
         snprintf(
             why, sizeof why, " (this system refuses io_uring: %s; slower)", strerror(-refused));
