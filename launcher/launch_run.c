@@ -140,16 +140,13 @@ static void choose_checkpoints(struct launch *l, const struct preflight *p, int6
     char text[UNITS_TEXT];
     if (l->o->checkpoint_mode || !l->spec.checkpoint.is_async)
         return;
-    for (size_t i = 0; i < p->count; i++) {
-        if (p->v[i].ram_bytes <= 0 || p->v[i].ram_bytes >= ram_bytes + l->plan.snapshot_bytes)
-            continue;
-        l->spec.checkpoint.is_async = false;
-        say(l, true,
-            "training will wait for checkpoints: host '%s' lacks memory for a copy of the state "
-            "(%s)",
-            l->names[i], units_bytes(text, (double)l->plan.snapshot_bytes));
+    int host = preflight_short_of_memory(p, ram_bytes + l->plan.snapshot_bytes);
+    if (host < 0)
         return;
-    }
+    l->spec.checkpoint.is_async = false;
+    say(l, true,
+        "training will wait for checkpoints: host '%s' lacks memory for a copy of the state (%s)",
+        l->names[host], units_bytes(text, (double)l->plan.snapshot_bytes));
 }
 
 static enum rc check_hosts(struct launch *l, struct err *e)

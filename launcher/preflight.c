@@ -401,6 +401,14 @@ struct json *preflight_to_json(const struct preflight *p, const char *const *nam
     return arr;
 }
 
+int preflight_short_of_memory(const struct preflight *p, int64_t ram_bytes)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (p->v[i].ram_bytes > 0 && p->v[i].ram_bytes < ram_bytes)
+            return (int)i;
+    return -1;
+}
+
 void preflight_describe_unequal(
     const struct preflight *p, const char *const *names, struct str *out)
 {

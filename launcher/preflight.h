@@ -74,6 +74,9 @@ void preflight_set(struct preflight_host *h, enum preflight_check c, enum verdic
 /* First failed check as a sentence: RC_NODE naming hosts, value and what to do; else RC_OK. */
 enum rc preflight_verdict(const struct preflight *p, const char *const *names, struct err *e);
 
+/* Number of the first host that is known to have less memory than this; -1: none. */
+int preflight_short_of_memory(const struct preflight *p, int64_t ram_bytes);
+
 /* "node[1,2] has 32 cores, node3 has 8 cores": hosts that differ, all of which wait for the
  * slowest; nothing when they are alike. */
 void preflight_describe_unequal(

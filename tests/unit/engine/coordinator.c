@@ -21,6 +21,7 @@ struct fixture {
     struct str sent[HOSTS]; /* types of the messages to each host, "peers stop end " */
     struct str log;         /* names of the events */
     char peers[256];        /* last table */
+    char last_message[256]; /* of an event that has one */
 };
 
 static void take_message(void *ctx, size_t host, const struct json *message)
@@ -38,6 +39,8 @@ static void take_log(void *ctx, const struct json *event)
 {
     struct fixture *f = ctx;
     str_addf(&f->log, "%s ", json_str(event, "event", "?"));
+    if (json_get(event, "message"))
+        str_copy(f->last_message, sizeof(f->last_message), json_str(event, "message", ""));
 }
 
 static const struct coord_ops ops = {take_message, take_log};
@@ -242,6 +245,32 @@ static void stop_lets_ranks_save_and_ends_as_cancelled(void **state)
     json_free(v);
 }
 
+static void a_checkpoint_says_what_it_took_and_a_resume_what_was_passed_over(void **state)
+{
+    struct fixture *f = *state;
+    get_going(f, 1000);
+    str_reset(&f->log);
+    /* only rank 0 speaks for all */
+    rank_event(f, 1, 1001, "\"event\":\"resumed\",\"step\":3");
+    rank_event(f, 0, 1001, "\"event\":\"resumed\",\"step\":3,\"message\":\"bad \\u001b[31m\"");
+    rank_event(f, 0, 1002,
+        "\"event\":\"checkpoint\",\"step\":7,\"survives_host_loss\":true,\"bytes\":1200,"
+        "\"seconds\":2.5,\"stall_seconds\":0.25,\"merged_requests\":1,\"other\":1");
+    /* an older one that is heard late changes nothing */
+    rank_event(f, 0, 1003, "\"event\":\"checkpoint\",\"step\":6,\"seconds\":9");
+    assert_string_equal(str_text(&f->log), "resumed checkpoint ");
+    assert_null(strchr(f->last_message, '\033'));
+    assert_non_null(strstr(f->last_message, "bad "));
+    struct json *v = coord_status(f->c, 1003);
+    const struct json *c = json_get(v, "checkpoint");
+    assert_int_equal(json_int(c, "step", -1), 7);
+    assert_int_equal(json_int(c, "bytes", -1), 1200);
+    assert_int_equal(json_int(c, "merged_requests", -1), 1);
+    assert_true(json_num(c, "seconds", 0) == 2.5 && json_num(c, "stall_seconds", 0) == 0.25);
+    assert_null(json_get(c, "other"));
+    json_free(v);
+}
+
 static void limits_end_the_run_with_a_checkpoint(void **state)
 {
     struct fixture *f = *state;
@@ -371,6 +400,7 @@ int test_coordinator(void)
         TEST(a_silent_host_is_lost_after_lost_s_and_a_closed_one_sooner),
         TEST(a_host_that_comes_back_in_time_goes_on),
         TEST(stop_lets_ranks_save_and_ends_as_cancelled),
+        TEST(a_checkpoint_says_what_it_took_and_a_resume_what_was_passed_over),
         TEST(limits_end_the_run_with_a_checkpoint),
         TEST(the_limit_counts_what_earlier_attempts_cost),
         TEST(the_time_limit_counts_what_earlier_attempts_took),

@@ -216,6 +216,17 @@ static void equal_answers_are_shown_once_and_a_failure_names_its_hosts(void **st
         free(hosts[i].workdir);
 }
 
+static void the_first_host_without_the_memory_is_found(void **state)
+{
+    (void)state;
+    struct preflight_host hosts[] = {
+        {.ram_bytes = 0}, {.ram_bytes = 8LL << 30}, {.ram_bytes = 4LL << 30}};
+    struct preflight p = {hosts, 3};
+    assert_int_equal(preflight_short_of_memory(&p, 4LL << 30), -1);
+    assert_int_equal(preflight_short_of_memory(&p, (4LL << 30) + 1), 2);
+    assert_int_equal(preflight_short_of_memory(&p, 9LL << 30), 1);
+}
+
 int test_preflight(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +235,7 @@ int test_preflight(void)
         cmocka_unit_test(clocks_are_judged_within_what_the_round_trip_allows),
         cmocka_unit_test(gpus_are_needed_only_by_plans_for_gpus),
         cmocka_unit_test(gpus_other_than_the_plans_are_refused),
+        cmocka_unit_test(the_first_host_without_the_memory_is_found),
         cmocka_unit_test(hosts_that_differ_are_named),
         cmocka_unit_test(equal_answers_are_shown_once_and_a_failure_names_its_hosts),
     };
