@@ -224,8 +224,8 @@ static void bench_interval(struct run *r, int threads, double save_s)
     double without[ROUNDS], with[ROUNDS], stall[ROUNDS], copy[ROUNDS], longest = 0;
     size_t bytes = (size_t)3 * sizeof(float) * (size_t)model_params(&r->schedule->model);
     char *a = map(bytes), *b = map(bytes);
-    double one = interval_s(r, 1, false, NULL);
-    int n = (int)ceil(SAVE_TIMES * save_s / one);
+    interval_s(r, 1, false, NULL);
+    int n = (int)ceil(SAVE_TIMES * save_s / interval_s(r, 1, false, NULL));
     for (int i = 0; i < ROUNDS; i++) {
         copy[i] = memcpy_s(a, b, bytes);
         without[i] = interval_s(r, n, false, NULL);
