@@ -160,7 +160,9 @@ static enum rc set_up_checkpoints(struct rank_run *r, struct err *e)
     struct checkpoint_options o = {.dir = r->checkpoint_dir,
         .host_of = r->host_of,
         .has_partner = spec->checkpoint.store == RUN_STORE_PARTNER,
-        .is_async = spec->checkpoint.is_async,
+        /* of states on disk there is no copy */
+        .is_async =
+            spec->checkpoint.is_async && !(r->setup.schedule->strategy.offload & OFFLOAD_DISK),
         .keep = spec->checkpoint.keep,
         .collective_s = spec->deadlines.collective_s};
     return checkpoint_open(&r->checkpoint, r->setup.x, &o, e);
