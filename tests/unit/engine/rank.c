@@ -225,6 +225,13 @@ static int run_rank(struct agent *a, struct run_kind kind)
     return status;
 }
 
+/* The step that ends a run early is not validated; which one it is depends on when the word comes.
+ */
+static void validated_every_fourth_step(const struct agent *a)
+{
+    assert_true(a->validations == a->steps / 4 || a->validations == (a->steps - 1) / 4);
+}
+
 static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **state)
 {
     (void)state;
@@ -233,7 +240,7 @@ static void after_the_first_steps_the_loop_of_a_rank_allocates_nothing(void **st
     assert_true(a.steps >= LAST_COUNTED);
     assert_true(a.is_stopped);
     assert_int_equal(a.allocations, 0);
-    assert_int_equal(a.validations, LAST_COUNTED / 4);
+    validated_every_fourth_step(&a);
     assert_int_equal(a.validation_tokens, 64);
 }
 
@@ -244,7 +251,7 @@ static void validation_takes_what_there_is_and_falls_with_training(void **state)
     (void)state;
     static struct agent a = {.stops_at = 37};
     assert_int_equal(run_rank(&a, (struct run_kind){"{\"lr\": 3e-3}", 100, 1 << 20}), 0);
-    assert_int_equal(a.validations, 9);
+    validated_every_fourth_step(&a);
     assert_int_equal(a.validation_tokens, 127 * 32);
     assert_true(a.validation_loss[1] < a.validation_loss[0]);
     assert_true(a.validation_loss[0] < 6.5); /* ln 256 = 5.5 */
