@@ -43,12 +43,12 @@ struct flow {
     int64_t to_make; /* elements that are summed only when what is before them was sent */
     char *recv;
     size_t recv_left;
-    bool is_full, is_empty; /* of the socket, when last tried */
 };
 
 struct channel {
     uint64_t sequence[3]; /* by group kind: world, shard, replica; exchange uses none */
     struct flow *flow;    /* ranks of them */
+    size_t moved, next_send; /* bytes so far, and when it is time to send */
     struct pollfd *poll;
     double *sums;      /* COMM_MAX_SUM of every rank */
     double deadline_s; /* of each collective */

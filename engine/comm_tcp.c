@@ -7,7 +7,7 @@
 #include "engine/comm_path.h"
 #include "kernels/kernels.h"
 
-enum { HEADER_MAGIC = 0x42455254 };
+enum { HEADER_MAGIC = 0x42455254, SEND_EVERY = 256 << 10, TRIES = 8 };
 
 /* A team reduces: what its flows need to make what they send. */
 struct reduction {
@@ -98,8 +98,8 @@ static enum rc push(const struct call *k, const struct reduction *r, int i, stru
     ssize_t sent = sendmsg(f->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EINTR && errno != EAGAIN)
         return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
-    f->is_full = sent < 0 && errno == EAGAIN;
     if (sent > 0) {
+        k->c->channel[k->ch].moved += (size_t)sent;
         size_t payload = (size_t)sent - take_header(&f->header_sent, (size_t)sent);
         f->send += payload;
         f->send_left -= payload;
@@ -124,9 +124,9 @@ static enum rc pull(const struct call *k, struct flow *f, struct err *e)
     ssize_t got = recvmsg(f->fd, &m, MSG_DONTWAIT);
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
         return call_broken(k, RC_PEER, f->rank, "closed the connection", e);
-    f->is_empty = got < 0 && errno == EAGAIN;
     if (got < 0)
         return RC_OK;
+    k->c->channel[k->ch].moved += (size_t)got;
     size_t header = take_header(&f->header_received, (size_t)got);
     f->recv += (size_t)got - header;
     f->recv_left -= (size_t)got - header;
@@ -145,7 +145,7 @@ static enum rc too_late(const struct call *k, int n, struct err *e)
         k, RC_NODE, ch->flow[0].rank, "did not take the data before the deadline", e);
 }
 
-/* Sleep until a socket that was full or empty is not; all are, that have anything to move. */
+/* Sleep until a socket is ready. */
 static enum rc wait_for_sockets(const struct call *k, int n, struct err *e)
 {
     struct channel *ch = &k->c->channel[k->ch];
@@ -155,53 +155,62 @@ static enum rc wait_for_sockets(const struct call *k, int n, struct err *e)
         ch->poll[i] = (struct pollfd){events ? f->fd : -1, events, 0};
     }
     double left = k->deadline - clock_now_s();
-    int ready = poll(ch->poll, (nfds_t)n, left < 0.1 ? (int)(left * 1000) + 1 : 100);
-    if (ready < 0 && errno != EINTR)
+    if (poll(ch->poll, (nfds_t)n, left < 0.1 ? (int)(left * 1000) + 1 : 100) < 0 && errno != EINTR)
         return err_sys(e, RC_NETWORK, "poll failed");
-    for (int i = 0; ready > 0 && i < n; i++) {
-        short seen = ch->poll[i].revents;
-        ch->flow[i].is_full = ch->flow[i].is_full && !(seen & (POLLOUT | POLLERR | POLLHUP));
-        ch->flow[i].is_empty = ch->flow[i].is_empty && !(seen & (POLLIN | POLLERR | POLLHUP));
-    }
     return RC_OK;
 }
 
-/* Send and receive in turns, a piece of each flow at a time. *is_pending: there is more to move;
- * *is_stuck: nothing can be before a socket is ready. */
-static enum rc move_once(const struct call *k, const struct reduction *r, int n, bool is_flushing,
-    bool *is_pending, bool *is_stuck, struct err *e)
+/* Receive what is there, and send when nothing is or SEND_EVERY came since: a send that finds room
+ * for little costs as much as a large one. Returns in *is_pending whether there is more to do. */
+static enum rc move_once(
+    const struct call *k, const struct reduction *r, int n, bool *is_pending, struct err *e)
 {
+    struct channel *ch = &k->c->channel[k->ch];
+    bool is_flushing = *is_pending;
+    size_t before = ch->moved;
     enum rc rc = RC_OK;
-    *is_pending = false;
-    *is_stuck = true;
-    for (int i = 0; i < n && !rc; i++) {
-        struct flow *f = &k->c->channel[k->ch].flow[i];
-        if (!is_idle(f) && !f->is_full)
+    /* headers first: a rank that gives up over what it reads has said what it is at */
+    for (int i = 0; i < n && !rc; i++)
+        if (ch->flow[i].header_sent < sizeof(struct header))
             rc = push(k, r, i, e);
-        if (!rc && wants_input(f) && !f->is_empty)
-            rc = pull(k, f, e);
+    for (int i = 0; i < n && !rc; i++)
+        if (wants_input(&ch->flow[i]))
+            rc = pull(k, &ch->flow[i], e);
+    bool is_turn = ch->moved == before || ch->moved >= ch->next_send;
+    *is_pending = false;
+    for (int i = 0; i < n && !rc; i++) {
+        struct flow *f = &ch->flow[i];
+        if (is_turn && !is_idle(f))
+            rc = push(k, r, i, e);
         *is_pending = *is_pending || wants_input(f) || (is_flushing && !is_idle(f));
-        *is_stuck = *is_stuck && (is_idle(f) || f->is_full) && (!wants_input(f) || f->is_empty);
     }
+    if (is_turn)
+        ch->next_send = ch->moved + SEND_EVERY;
     return rc;
 }
 
-/* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent. */
+/* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent.
+ * Sleeping costs more than to look again a few times. */
 static enum rc run_flows(
     const struct call *k, const struct reduction *r, int n, bool is_flushing, struct err *e)
 {
-    bool is_pending = true, is_stuck = false;
-    for (;;) {
-        enum rc rc = move_once(k, r, n, is_flushing, &is_pending, &is_stuck, e);
+    struct channel *ch = &k->c->channel[k->ch];
+    for (int in_vain = 0;;) {
+        size_t before = ch->moved;
+        bool is_pending = is_flushing;
+        enum rc rc = move_once(k, r, n, &is_pending, e);
         if (rc || !is_pending)
             return rc;
         if (atomic_load(&k->c->is_aborted))
             return call_aborted(k, e);
         if (clock_now_s() >= k->deadline)
             return too_late(k, n, e);
-        rc = is_stuck ? wait_for_sockets(k, n, e) : RC_OK;
-        if (rc)
-            return rc;
+        in_vain = ch->moved == before ? in_vain + 1 : 0;
+        if (in_vain > TRIES) {
+            rc = wait_for_sockets(k, n, e);
+            if (rc)
+                return rc;
+        }
     }
 }
 

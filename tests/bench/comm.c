@@ -188,9 +188,13 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
+static const char *only = ""; /* pairs with this word */
+
 static void pair(struct bench *b, const char *what, work_fn *work, const char *beside, work_fn *ref)
 {
     double t[ROUNDS], r[ROUNDS], ratio[ROUNDS];
+    if (!strstr(what, only))
+        return;
     for (int i = -2; i < ROUNDS; i++) {
         double reference = slowest_s(b, ref, BYTES, 1), seconds = slowest_s(b, work, BYTES, 1);
         if (i < 0)
@@ -335,8 +339,9 @@ static void run_ranks(int ranks)
         continue;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    only = argc > 1 ? argv[1] : "";
     run_ranks(2);
     run_ranks(4);
     return 0;

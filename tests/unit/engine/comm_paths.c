@@ -48,10 +48,10 @@ struct member {
 static const int ONE_HOST[MAX] = {0}, TWO_BY_2[] = {0, 0, 1, 1}, TWO_BY_3[] = {0, 0, 0, 1, 1, 1},
                  THREE_BY_2[] = {0, 0, 1, 1, 2, 2}, UNEVEN[] = {0, 0, 0, 1};
 
-static const int64_t SIZES[] = {1, 3, 1000, 8192, 8193, 50001};
+static const int64_t SIZES[] = {1, 3, 1000, 8192, 8193, 20011};
 enum {
     N_SIZES = 6,
-    LARGEST = 50001,
+    LARGEST = 20011,
     VECTOR = LARGEST * MAX, /* elements; the memory has two of them, a shard and scratch */
     MEMORY_BYTES = (2 * VECTOR + LARGEST) * 4 + MAX * SCHEDULE_SLICE_BYTES
 };
@@ -296,7 +296,7 @@ static void send_known_amounts(struct member *m)
     struct comm_volume *v = m->arg;
     float *full = (float *)(void *)m->memory, *shard = full + 2 * VECTOR;
     char *scratch = (char *)(shard + LARGEST);
-    const int64_t part = 50000;
+    const int64_t part = 20000;
     struct comm_volume start = comm_sent(m->c);
     m->rc = comm_all_gather(m->c, CHANNEL_GATHER, GROUP_WORLD, shard, full, part * 4, &m->e);
     struct comm_volume gathered = comm_sent(m->c);
@@ -332,7 +332,7 @@ static void two_levels_send_each_byte_to_a_host_once(void **state)
     const uint64_t hosts[] = {2, 2, 3, 1};
     for (int i = 0; i < 4; i++) {
         struct comm_volume v[3 * MAX];
-        uint64_t n = (uint64_t)layouts[i].ranks, locals = n / hosts[i], bytes = 50000 * 4 * n;
+        uint64_t n = (uint64_t)layouts[i].ranks, locals = n / hosts[i], bytes = 20000 * 4 * n;
         together(&layouts[i], send_known_amounts, v);
         for (uint64_t k = 0; k < 3 * n; k++) {
             uint64_t passes = k % 3 == 2 ? 2 : 1;
@@ -393,13 +393,13 @@ struct victim_case {
     struct report *r; /* by rank, in memory of all processes */
 };
 
-static const char *const OPERATIONS[] = {"all-gather of 960000 bytes",
-    "reduce-scatter of 960000 bytes", "all-reduce of 960000 bytes", "sum of 8 bytes"};
+static const char *const OPERATIONS[] = {"all-gather of 480000 bytes",
+    "reduce-scatter of 480000 bytes", "all-reduce of 480000 bytes", "sum of 8 bytes"};
 
 static enum rc one_collective(struct member *m, int operation)
 {
     int n = m->l->ranks;
-    int64_t part = 240000 / n;
+    int64_t part = 120000 / n;
     float *full = (float *)(void *)m->memory;
     char *scratch = (char *)(full + 2 * VECTOR + LARGEST);
     double x = 1;
