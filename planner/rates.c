@@ -741,7 +741,9 @@ double machine_collective_s(
         double rate = m->fabric_bytes_per_s;
         double across =
             (n - 1) / n * (bytes * groups / rate + ramp_lost_s(&m->fabric_ramp, bytes * groups));
-        seconds = fmax(seconds, rate > 0 ? across : INFINITY);
+        across = rate > 0 ? across : INFINITY;
+        /* the engine's own, between CPU hosts, does one after the other (engine/comm_levels.c) */
+        seconds = m->is_shared ? seconds + across : fmax(seconds, across);
         hops = ring_hops_s(m, kind, g);
     }
     return m->op_floor_s + passes * (seconds + hops);

@@ -53,7 +53,8 @@ enum {
     N_SIZES = 6,
     LARGEST = 20011,
     VECTOR = LARGEST * MAX, /* elements; the memory has two of them, a shard and scratch */
-    MEMORY_BYTES = (2 * VECTOR + LARGEST) * 4 + MAX * SCHEDULE_SLICE_BYTES
+    /* and room for huge pages */
+    MEMORY_BYTES = (2 * VECTOR + LARGEST) * 4 + MAX * SCHEDULE_SLICE_BYTES + (4 << 20)
 };
 
 /* --- ranks --- */

@@ -437,14 +437,32 @@ static void bf16_with_fp32_master_follows_fp32(void **state)
 
 static void count_bytes(struct rank *r)
 {
-    uint64_t *sent = r->arg;
+    struct comm_volume *sent = r->arg;
     struct err e = ERR_INIT;
     ranks_check(init_state(r->x, 1, &e), &e);
     ranks_check(comm_barrier(r->comm, &e), &e);
-    uint64_t before = comm_sent(r->comm).inside;
+    struct comm_volume before = comm_sent(r->comm);
     ranks_train(r, 1, 1, NULL);
+    struct comm_volume after = comm_sent(r->comm);
     if (r->rank == 0)
-        *sent = comm_sent(r->comm).inside - before;
+        *sent = (struct comm_volume){after.inside - before.inside, after.across - before.across};
+}
+
+/* Of tiny-llama in fp32, padded for so many shards; *small: of units of 64 KiB and less. */
+static uint64_t parameter_bytes(int shards, uint64_t *small)
+{
+    struct err e = ERR_INIT;
+    struct model m;
+    uint64_t bytes = 0;
+    *small = 0;
+    ranks_check(model_find(&m, "tiny-llama", &e), &e);
+    for (int u = 0; u < model_units(&m); u++) {
+        struct unit_layout l;
+        model_unit_layout(&m, u, shards, &l);
+        bytes += (uint64_t)l.elems * 4;
+        *small += l.elems * 4 <= 64 << 10 ? (uint64_t)l.elems * 4 : 0;
+    }
+    return bytes;
 }
 
 /* Payload per rank and step, parameters p and gradients g in bytes, a micro steps, n ranks
@@ -453,22 +471,47 @@ static void count_bytes(struct rank *r)
 static void ranks_send_the_bytes_of_the_closed_forms(void **state)
 {
     (void)state;
+    uint64_t small, p = parameter_bytes(4, &small);
     for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO2; k++) {
         struct rank_options o = {
             .model = "tiny-llama", .strategy = base((enum strategy_kind)k, 4, 3)};
-        struct err e = ERR_INIT;
-        struct model m;
-        uint64_t sent = 0, bytes = 0;
-        ranks_check(model_find(&m, "tiny-llama", &e), &e);
-        for (int u = 0; u < model_units(&m); u++) {
-            struct unit_layout l;
-            model_unit_layout(&m, u, 4, &l);
-            bytes += (uint64_t)l.elems * 4;
-        }
+        struct comm_volume sent;
         ranks_run(&o, count_bytes, &sent);
         const uint64_t times[] = {2, 2, 4};
-        assert_int_equal(sent, times[k] * bytes / 4 * 3);
+        assert_int_equal(sent.inside, times[k] * p / 4 * 3);
+        assert_int_equal(sent.across, 0);
     }
+}
+
+/* Two hosts of two ranks. Over two levels of h hosts with l ranks each, every pass of the forms
+ * above is (l-1)/l inside and (h-1)/(h l) across. HSDP with the shards inside a host and parameters
+ * kept until backward: a gather and a reduction of each micro step inside, one all-reduce of the
+ * own shard across. (Units of 64 KiB
+ * and less are exchanged by all with all: a third of it inside.) */
+static void two_hosts_send_the_bytes_of_the_closed_forms(void **state)
+{
+    (void)state;
+    uint64_t small, large = parameter_bytes(4, &small);
+    large -= small;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO2; k++) {
+        struct rank_options o = {.model = "tiny-llama",
+            .strategy = base((enum strategy_kind)k, 4, 3),
+            .ranks_per_host = 2};
+        struct comm_volume sent;
+        ranks_run(&o, count_bytes, &sent);
+        const uint64_t times[] = {2, 2, 4};
+        assert_int_equal(sent.inside, times[k] * (large / 2 + small / 4));
+        assert_int_equal(sent.across, times[k] * (large / 4 + small / 2));
+    }
+    struct rank_options o = {
+        .model = "tiny-llama", .strategy = base(STRATEGY_HSDP, 4, 3), .ranks_per_host = 2};
+    o.strategy.shard_degree = 2;
+    o.strategy.reshard_after_forward = false;
+    struct comm_volume sent;
+    ranks_run(&o, count_bytes, &sent);
+    uint64_t p = parameter_bytes(2, &small);
+    assert_int_equal(sent.inside, 3 * (p + p) / 2);
+    assert_int_equal(sent.across, 2 * (p / 2) / 2);
 }
 
 static void train_two_steps(struct rank *r)
@@ -759,6 +802,7 @@ int test_executor(void)
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
         cmocka_unit_test(ranks_send_the_bytes_of_the_closed_forms),
+        cmocka_unit_test(two_hosts_send_the_bytes_of_the_closed_forms),
         cmocka_unit_test(the_executed_operations_are_the_planned_list),
         cmocka_unit_test(after_the_first_step_nothing_allocates),
         cmocka_unit_test(external_memory_is_positive_and_small_for_one_rank),
