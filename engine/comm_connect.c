@@ -49,12 +49,18 @@ enum rc comm_listen(int *fd, int *port, struct err *e)
     return RC_OK;
 }
 
-static void tune(int fd)
+/* Deadlines of operations come first; the kernel gives up on a silent host a minute later. */
+static void tune(const struct comm_options *o, int fd)
 {
-    int on = 1, buffer = 512 << 10;
+    const int on = 1, buffer = 512 << 10, idle_s = 30, every_s = 10, probes = 3;
+    unsigned give_up_ms = (unsigned)(1000 * (o->deadline_s + 60));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &give_up_ms, sizeof(give_up_ms));
 }
 
 bool comm_wait(int fd, short events, double deadline)
@@ -181,7 +187,7 @@ static enum rc connect_one(
     if (fd < 0)
         return err_sys(e, RC_NETWORK, "rank %d cannot connect to rank %d at '%s'", o->rank, peer,
             o->peers[peer]);
-    tune(fd);
+    tune(o, fd);
     if (!comm_greet(o, fd, channel, deadline)) {
         close(fd);
         return err_set(e, RC_NETWORK, "rank %d at '%s' did not prove that it belongs to this run",
@@ -223,7 +229,7 @@ static void accept_one(int *fd, const struct comm_options *o, double deadline)
         close(s);
         return;
     }
-    tune(s);
+    tune(o, s);
     fd[channel * o->ranks + rank] = s;
 }
 

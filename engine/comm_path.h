@@ -48,7 +48,7 @@ struct flow {
 struct channel {
     uint64_t sequence[3]; /* by group kind: world, shard, replica; exchange uses none */
     struct flow *flow;    /* ranks of them */
-    size_t moved, next_send; /* bytes so far, and when it is time to send */
+    size_t moved;         /* bytes so far, both ways */
     struct pollfd *poll;
     double *sums;      /* COMM_MAX_SUM of every rank */
     double deadline_s; /* of each collective */

@@ -7,7 +7,7 @@
 #include "engine/comm_path.h"
 #include "kernels/kernels.h"
 
-enum { HEADER_MAGIC = 0x42455254, SEND_EVERY = 256 << 10, TRIES = 8 };
+enum { HEADER_MAGIC = 0x42455254, TRIES = 8 };
 
 /* A team reduces: what its flows need to make what they send. */
 struct reduction {
@@ -160,32 +160,21 @@ static enum rc wait_for_sockets(const struct call *k, int n, struct err *e)
     return RC_OK;
 }
 
-/* Receive what is there, and send when nothing is or SEND_EVERY came since: a send that finds room
- * for little costs as much as a large one. Returns in *is_pending whether there is more to do. */
-static enum rc move_once(
-    const struct call *k, const struct reduction *r, int n, bool *is_pending, struct err *e)
+/* Send and receive in turns, with each peer once. Sends come first: a rank that gives up over what
+ * it reads has said what it is at. Returns whether there is more to do in *is_pending. */
+static enum rc move_once(const struct call *k, const struct reduction *r, int n, bool is_flushing,
+    bool *is_pending, struct err *e)
 {
-    struct channel *ch = &k->c->channel[k->ch];
-    bool is_flushing = *is_pending;
-    size_t before = ch->moved;
     enum rc rc = RC_OK;
-    /* headers first: a rank that gives up over what it reads has said what it is at */
-    for (int i = 0; i < n && !rc; i++)
-        if (ch->flow[i].header_sent < sizeof(struct header))
-            rc = push(k, r, i, e);
-    for (int i = 0; i < n && !rc; i++)
-        if (wants_input(&ch->flow[i]))
-            rc = pull(k, &ch->flow[i], e);
-    bool is_turn = ch->moved == before || ch->moved >= ch->next_send;
     *is_pending = false;
     for (int i = 0; i < n && !rc; i++) {
-        struct flow *f = &ch->flow[i];
-        if (is_turn && !is_idle(f))
+        struct flow *f = &k->c->channel[k->ch].flow[i];
+        if (!is_idle(f))
             rc = push(k, r, i, e);
+        if (!rc && wants_input(f))
+            rc = pull(k, f, e);
         *is_pending = *is_pending || wants_input(f) || (is_flushing && !is_idle(f));
     }
-    if (is_turn)
-        ch->next_send = ch->moved + SEND_EVERY;
     return rc;
 }
 
@@ -197,8 +186,8 @@ static enum rc run_flows(
     struct channel *ch = &k->c->channel[k->ch];
     for (int in_vain = 0;;) {
         size_t before = ch->moved;
-        bool is_pending = is_flushing;
-        enum rc rc = move_once(k, r, n, &is_pending, e);
+        bool is_pending;
+        enum rc rc = move_once(k, r, n, is_flushing, &is_pending, e);
         if (rc || !is_pending)
             return rc;
         if (atomic_load(&k->c->is_aborted))
