@@ -28,6 +28,7 @@ static void print_json(const struct question *q, struct out *out)
     struct json *doc = out_document(out, "estimate/1");
     json_add(doc, "model", model_to_json(&q->model));
     json_add_int(doc, "parameters", model_params(&q->model));
+    json_add_int(doc, "active_parameters", model_active_params(&q->model));
     if (q->model.adapter.rank > 0)
         json_add_int(doc, "adapter_parameters", model_trained_params(&q->model));
     json_add(doc, "strategy", strategy_to_json(&q->strategy));

@@ -234,6 +234,21 @@ static void add_savings(struct maker *k, struct strategy s)
     }
 }
 
+/* Experts are held by every rank, or spread over as many of a node as divide them. */
+static void add_expert_splits(struct maker *k, struct strategy s)
+{
+    const struct model *m = &k->job->model;
+    int64_t most = 1;
+    add_savings(k, s);
+    while (
+        most * 2 <= s.ranks_per_node && m->experts % (most * 2) == 0 && s.ranks % (most * 2) == 0)
+        most *= 2;
+    if (m->experts <= 1 || !abilities[s.engine].splits || most == 1)
+        return;
+    s.parallel.expert = most;
+    add_savings(k, s);
+}
+
 /* Layers split over GPUs of a node, and over nodes. */
 static void add_splits(struct maker *k, struct strategy s)
 {
@@ -246,7 +261,7 @@ static void add_splits(struct maker *k, struct strategy s)
             s.parallel.tensor = tensor;
             s.parallel.pipeline = pipeline;
             s.shard_degree = s.ranks / (tensor * pipeline);
-            add_savings(k, s);
+            add_expert_splits(k, s);
         }
     }
 }
@@ -271,7 +286,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         if (abilities[s.engine].searches_splits)
             add_splits(k, s);
         else
-            add_savings(k, s);
+            add_expert_splits(k, s);
     }
 }
 

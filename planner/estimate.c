@@ -28,6 +28,7 @@ struct subject {
     const struct model *model;
     const struct strategy *strategy;
     double params, trained; /* of the model: counting them takes longer than the rest */
+    double active;          /* of params, what a token passes through */
 };
 
 /* --- memory --- */
@@ -184,18 +185,24 @@ static double model_flops(const struct subject *of)
     double keys = strategy_mean_document(of->strategy);
     double attention = 12.0 * (double)m->layers * (double)(m->heads * m->head_dim) * keys;
     /* a frozen matrix takes part forward, and backward in the gradient of its input */
-    double products = m->adapter.rank > 0 ? 4.0 * of->params + 6.0 * of->trained : 6.0 * of->params;
+    double products = m->adapter.rank > 0 ? 4.0 * of->active + 6.0 * of->trained : 6.0 * of->active;
     return products + attention;
 }
 
 double estimate_model_flops(const struct model *m, const struct strategy *s)
 {
-    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m)};
+    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m),
+        (double)model_active_params(m)};
     return model_flops(&of);
 }
 
 const char *estimate_flops_definition(const struct model *m, const struct strategy *s)
 {
+    static const char *const of_experts[2] = {
+        "6 N + 12 L h hd s per token (N parameters that a token passes through, full attention "
+        "matrix), over dense peak",
+        "6 N + 12 L h hd d per token (N parameters that a token passes through, d the mean of "
+        "squares of document lengths over s), over dense peak"};
     static const char *const words[2][2] = {
         {"6 N + 12 L h hd s per token (N all parameters, full attention matrix), over dense peak",
             "6 N + 12 L h hd d per token (N all parameters, d the mean of squares of document "
@@ -204,6 +211,8 @@ const char *estimate_flops_definition(const struct model *m, const struct strate
          "matrix), over dense peak",
             "4 N + 6 A + 12 L h hd d per token (N frozen parameters, A of adapters, d the mean of "
             "squares of document lengths over s), over dense peak"}};
+    if (m->expert_params > 0 && m->adapter.rank == 0)
+        return of_experts[s->doc_tokens > 0];
     return words[m->adapter.rank > 0][s->doc_tokens > 0];
 }
 
@@ -328,7 +337,7 @@ static void continue_simulation(
 struct prepared {
     struct model model;
     struct strategy strategy;
-    double params, trained;
+    double params, trained, active;
     bool is_whole;
     int n;                        /* of schedules and timelines */
     struct schedule *schedule[2]; /* until prepared_finish */
@@ -384,6 +393,7 @@ enum rc prepared_begin(struct prepared **out, const struct model *m, const struc
     p->strategy = *s;
     p->is_whole = is_whole;
     p->params = (double)model_params(m);
+    p->active = m->expert_params > 0 ? (double)model_active_params(m) : p->params;
     p->trained = m->adapter.rank > 0 ? (double)model_trained_params(m) : p->params;
     p->t = is_cut ? line_position(m, s) : 0;
     enum rc rc = add_list(p, &few, e);
@@ -494,7 +504,7 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
     double small[SMALL];
     bool is_small = p->prices.n <= SMALL;
     double *price = is_small ? small : base_alloc((size_t)p->prices.n * sizeof *price);
-    struct subject of = {&p->model, &p->strategy, p->params, p->trained};
+    struct subject of = {&p->model, &p->strategy, p->params, p->trained, p->active};
     *out = p->memory;
     prices_fill(price, &p->prices, mc);
     simulate_timeline(&out->simulation, p->timeline[0], price, &p->prices, mc, NULL);
@@ -562,7 +572,7 @@ enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct
     enum rc rc = prepared_begin(&p, m, s, false, e);
     if (rc)
         return rc;
-    struct subject of = {m, s, p->params, p->trained};
+    struct subject of = {m, s, p->params, p->trained, p->active};
     for (int i = 0; i < p->n; i++)
         layout_assign(p->schedule[i]);
     fill_memory(p);
@@ -588,7 +598,7 @@ enum rc estimate_live_bytes(
 void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
     const struct strategy *s, const struct machine *machine)
 {
-    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m)};
+    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m), 0};
     memset(out, 0, sizeof *out);
     out->peak_bytes = live->of[MEMORY_DEVICE];
     out->host_slab_bytes = of_node(live->of[MEMORY_HOST], s);

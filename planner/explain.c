@@ -216,6 +216,15 @@ void explain_evidence(struct str *out, int indent, const struct estimate *x)
     str_release(&line);
 }
 
+void explain_experts(struct str *out, const struct model *m)
+{
+    char active[UNITS_TEXT];
+    if (m->experts > 0)
+        str_addf(out, "experts: %lld in a block, of which a token passes through %lld: %s active\n",
+            (long long)m->experts, (long long)m->expert_top,
+            units_count(active, (double)model_active_params(m)));
+}
+
 void explain_adapter(struct str *out, const struct model *m)
 {
     char n[UNITS_TEXT];
@@ -233,6 +242,7 @@ void explain_estimate(struct str *out, const struct estimate *x, const struct mo
     char text[SEARCH_TEXT], a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT];
     str_addf(out, "%s, %s parameters, sequences of %lld tokens\n", m->name,
         units_count(a, (double)model_params(m)), (long long)s->seq);
+    explain_experts(out, m);
     explain_adapter(out, m);
     if (s->doc_tokens > 0)
         str_addf(out, "packed documents of %lld tokens on average\n", (long long)s->doc_tokens);

@@ -33,6 +33,8 @@ void explain_plan_file(
 /* Do the sizes lie within those of the runs behind the constants? A line or two, none where no runs
  * are known. */
 void explain_evidence(struct str *out, int indent, const struct estimate *x);
+/* What a token passes through of a model with experts; nothing for others. */
+void explain_experts(struct str *out, const struct model *m);
 /* What is trained of a model, where not all of it is. */
 void explain_adapter(struct str *out, const struct model *m);
 /* The same alternatives as an array of JSON objects. */

@@ -205,6 +205,9 @@ static void add_formulas(struct str *out, const struct plan_file *p)
         units_count(a, tokens));
     str_addf(out, "  steps = %s tokens / %s = %lld\n", units_count(a, (double)p->job.tokens),
         units_count(b, tokens), (long long)p->steps);
+    if (m->experts > 0)
+        str_addf(out, "  ");
+    explain_experts(out, m);
     explain_adapter(out, m);
     int formula = (int)(strstr(definition, " per ") - definition);
     str_addf(out, "  model flops per token = %.*s = %.4g\n", formula, definition, flops);

@@ -33,6 +33,9 @@ bool is_launchable(
     buf[0] = '\0';
     if (!profile_of(s->engine)->is_bundled)
         name_export(s->engine, buf);
+    else if (m->expert_params > 0)
+        snprintf(buf, LAUNCHABLE_TEXT,
+            "the bundled engine trains dense models: mixtures of experts are only planned");
     else if (m->adapter.rank > 0)
         snprintf(buf, LAUNCHABLE_TEXT,
             "the bundled engine trains whole models: adapters beside a frozen one are only "

@@ -1,6 +1,7 @@
 #include "planner/model.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "base/alloc.h"
 #include "planner/adapter.h"
@@ -94,12 +95,38 @@ enum rc model_check_seq(const struct model *m, int64_t seq, struct err *e)
         m->is_windowed ? ", the length of its 'sliding_window'" : "", (long long)seq);
 }
 
+/* Of the MLP that a token passes through. */
+static double mlp_params(const struct model *m)
+{
+    return (double)m->width * (double)m->ffn *
+           (m->has_plain_mlp || m->family == MODEL_GPT2 ? 2 : 3);
+}
+
+static enum rc check_experts(const struct model *m, struct err *e)
+{
+    if (m->expert_params == 0 && m->experts == 0 && m->expert_top == 0)
+        return RC_OK;
+    if (m->expert_params < 0 || (double)m->expert_params < mlp_params(m))
+        return err_set(e, RC_INVALID,
+            "model '%s' has %lld expert_params; those of a token alone, of width %lld, are %.0f",
+            m->name, (long long)m->expert_params, (long long)m->ffn, mlp_params(m));
+    if (m->expert_top < 1 || m->experts < 0 || m->experts > MODEL_MAX_EXPERTS ||
+        (m->experts > 0 && m->expert_top > m->experts))
+        return err_set(e, RC_INVALID,
+            "model '%s' has %lld experts, of which a token passes through %lld", m->name,
+            (long long)m->experts, (long long)m->expert_top);
+    if (m->family != MODEL_LLAMA)
+        return err_set(e, RC_INVALID, "model '%s': only llama may have experts", m->name);
+    return RC_OK;
+}
+
 /* Parameters in floating point, so that absurd products are seen instead of overflowing. */
 static double rough_params(const struct model *m)
 {
     double q = (double)m->heads * (double)m->head_dim,
            kv = (double)m->kv_heads * (double)m->head_dim;
-    double block = (double)m->width * (2 * q + 2 * kv + 3 * (double)m->ffn);
+    double mlp = fmax(3 * (double)m->width * (double)m->ffn, (double)m->expert_params);
+    double block = (double)m->width * (2 * q + 2 * kv) + mlp;
     return (double)m->layers * block +
            (double)m->width * (2 * (double)m->vocab + (double)m->max_positions);
 }
@@ -114,6 +141,8 @@ enum rc model_check(const struct model *m, struct err *e)
         rc = check_heads(m, e);
     if (!rc)
         rc = check_numbers(m, e);
+    if (!rc)
+        rc = check_experts(m, e);
     if (!rc && m->family == MODEL_LLAMA) {
         struct model without_positions = *m;
         without_positions.max_positions = 0;
@@ -254,6 +283,13 @@ int64_t model_params(const struct model *m)
     model_unit_layout(m, 1, 1, &block);
     model_unit_layout(m, model_units(m) - 1, 1, &head);
     return embed.params + m->layers * block.params + head.params;
+}
+
+int64_t model_active_params(const struct model *m)
+{
+    int64_t per_column = m->has_plain_mlp ? 2 : 3;
+    int64_t idle = m->expert_params > 0 ? m->expert_params - m->ffn * m->width * per_column : 0;
+    return model_params(m) - m->layers * idle;
 }
 
 /* --- names of Hugging Face checkpoints --- */

@@ -16,6 +16,7 @@
 
 struct json;
 
+enum { MODEL_MAX_EXPERTS = 1 << 16 };
 enum { MODEL_ALIGN = 128, MODEL_MAX_TENSORS = 24, MODEL_NAME = 64 };
 
 enum model_family { MODEL_LLAMA, MODEL_GPT2, MODEL_FAMILIES };
@@ -42,6 +43,7 @@ struct model {
     int64_t expert_params; /* of the routed experts of a block, all together; 0: dense. ffn is then
                               the width of those that a token passes through */
     int64_t expert_top;    /* routed experts of a token */
+    int64_t experts;       /* routed experts of a block; 0: not known */
     int64_t expert_ranks;  /* set by split_model: ranks that hold different experts */
     struct adapter adapter;
     double norm_eps, rope_theta;
@@ -129,6 +131,8 @@ const char *model_preset_name(int i);
 int model_units(const struct model *m);
 /* Exact, equal to the published counts (tests/unit/planner/model.c). */
 int64_t model_params(const struct model *m);
+/* Of them, what a token passes through; without routers. All of them but for experts. */
+int64_t model_active_params(const struct model *m);
 /* Layout of one unit when its parameters are split over shards ranks. */
 void model_unit_layout(const struct model *m, int unit, int64_t shards, struct unit_layout *out);
 /* Tensor of a role in the unit, NULL when the model has none. Borrowed from u. */

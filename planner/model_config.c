@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "planner/model.h"
+#include "planner/model_experts.h"
 #include "planner/model_presets.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
@@ -99,8 +100,8 @@ static enum rc refuse_experts(const struct json *c, struct err *e)
     for (size_t i = 0; i < BASE_COUNT(names); i++) {
         const struct json *v = json_get(c, names[i]);
         if (v && !(json_as_num(v, NAN) <= 1))
-            return err_set(
-                e, RC_INVALID, "'%s' is set: mixtures of experts are not supported", names[i]);
+            return err_set(e, RC_INVALID,
+                "'%s' is set: experts of this model type are not supported", names[i]);
     }
     return RC_OK;
 }
@@ -133,7 +134,8 @@ static enum rc refuse_unknown_parts(const struct json *c, struct err *e)
             return rc;
         }
     }
-    enum rc rc = refuse_experts(c, e);
+    bool is_mixture = model_experts_like(json_str(c, "model_type", "")) != NULL;
+    enum rc rc = is_mixture ? RC_OK : refuse_experts(c, e);
     return rc ? rc : refuse_layer_types(c, e);
 }
 
@@ -349,11 +351,17 @@ static enum rc read_family(struct model *m, const struct json *config, struct er
         return rc;
     if (strcmp(type, "gpt2") == 0)
         return read_gpt2(m, config, e);
-    for (size_t i = 0; i < BASE_COUNT(config_types); i++)
-        if (strcmp(config_types[i].name, type) == 0)
-            return read_llama(m, &config_types[i], config, e);
+    const char *like = model_experts_like(type);
+    for (size_t i = 0; i < BASE_COUNT(config_types); i++) {
+        if (strcmp(config_types[i].name, like ? like : type) != 0)
+            continue;
+        rc = read_llama(m, &config_types[i], config, e);
+        return rc || !like ? rc : model_read_experts(m, config, e);
+    }
     return err_set(e, RC_INVALID,
-        "model type '%s' is not supported (llama, mistral, qwen2, qwen3 and gpt2 are)", type);
+        "model type '%s' is not supported (llama, mistral, qwen2, qwen3, gpt2, and with experts "
+        "mixtral, qwen2_moe, qwen3_moe and deepseek are)",
+        type);
 }
 
 enum rc model_from_config(struct model *out, const struct json *config, struct err *e)

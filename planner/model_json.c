@@ -15,7 +15,7 @@ struct field {
     struct model_field doc;
     enum { NAME, FAMILY, DIMENSION, FLAG, NUMBER, COUNT, ROPE, TARGETS, BITS } kind;
     size_t offset;
-    enum { ALWAYS, OF_LLAMA, OF_SCALED, OF_LLAMA3, OF_ADAPTED } when;
+    enum { ALWAYS, OF_LLAMA, OF_SCALED, OF_LLAMA3, OF_EXPERTS, OF_ADAPTED } when;
 };
 
 #define AT(member) offsetof(struct model, member)
@@ -47,6 +47,14 @@ static const struct field fields[] = {
     {{"rope_high_freq", "number", "with llama3"}, NUMBER, AT(rope_high_freq), OF_LLAMA3},
     {{"rope_original_positions", "count", "with llama3"}, COUNT, AT(rope_original_positions),
         OF_LLAMA3},
+    {{"experts", "count", "routed experts of a block; default none, which is a dense model"}, COUNT,
+        AT(experts), OF_EXPERTS},
+    {{"experts_of_a_token", "count",
+         "with experts: that a token passes through; ffn is their width "
+         "together"},
+        COUNT, AT(expert_top), OF_EXPERTS},
+    {{"expert_params", "count", "with experts: parameters of all of a block, and of its router"},
+        COUNT, AT(expert_params), OF_EXPERTS},
     {{"lora", "count", "rank of adapters that are trained while all else is frozen"}, COUNT,
         AT(adapter.rank), OF_ADAPTED},
     {{"lora_targets", "text", "matrices they stand beside; default all"}, TARGETS,
@@ -68,6 +76,7 @@ static bool is_written(const struct field *f, const struct model *m)
     return f->when == ALWAYS || (f->when == OF_LLAMA && m->family == MODEL_LLAMA) ||
            (f->when == OF_SCALED && m->rope != ROPE_PLAIN) ||
            (f->when == OF_LLAMA3 && m->rope == ROPE_LLAMA3) ||
+           (f->when == OF_EXPERTS && m->experts > 0) ||
            (f->when == OF_ADAPTED && m->adapter.rank > 0);
 }
 

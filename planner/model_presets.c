@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/str.h"
+#include "planner/model_experts.h"
 
 enum { TIED = 1, QKV_BIAS = 2, QK_NORM = 4 };
 
@@ -76,6 +77,11 @@ static const struct preset presets[] = {
     {"mistral-7b-v0.1", "", MODEL_LLAMA,
         32, 4096, 32, 8, 128, 14336, 32000, 4096, 0, 1e-5, 1e4, 0},
 
+    {"mixtral-8x7b", "mixtral-8x7b-v0.1 mixtral", MODEL_LLAMA,
+        32, 4096, 32, 8, 128, 14336, 32000, 32768, 0, 1e-5, 1e6, 0},
+    {"mixtral-8x22b", "mixtral-8x22b-v0.1", MODEL_LLAMA,
+        56, 6144, 48, 8, 128, 16384, 32768, 65536, 0, 1e-5, 1e6, 0},
+
     {"qwen2.5-0.5b", "qwen-2.5-0.5b", MODEL_LLAMA,
         24, 896, 14, 2, 64, 4864, 151936, 32768, TIED | QKV_BIAS, 1e-6, 1e6, 0},
     {"qwen2.5-1.5b", "qwen-2.5-1.5b", MODEL_LLAMA,
@@ -101,10 +107,21 @@ static const struct preset presets[] = {
         36, 4096, 32, 8, 128, 12288, 151936, 40960, QK_NORM, 1e-6, 1e6, 0},
     {"qwen3-14b", "qwen-3-14b", MODEL_LLAMA,
         40, 5120, 40, 8, 128, 17408, 151936, 40960, QK_NORM, 1e-6, 1e6, 0},
+    {"qwen3-30b-a3b", "qwen-3-30b-a3b", MODEL_LLAMA,
+        48, 2048, 32, 4, 128, 768, 151936, 40960, QK_NORM, 1e-6, 1e6, 0},
+    {"qwen3-235b-a22b", "qwen-3-235b-a22b", MODEL_LLAMA,
+        94, 4096, 64, 4, 128, 1536, 151936, 40960, QK_NORM, 1e-6, 1e6, 0},
     {"qwen3-32b", "qwen-3-32b", MODEL_LLAMA,
         64, 5120, 64, 8, 128, 25600, 151936, 40960, QK_NORM, 1e-6, 1e6, 0},
 };
 /* clang-format on */
+
+/* Of presets whose ffn is that of one expert. */
+static const struct {
+    const char *preset;
+    int experts, top;
+} mixtures[] = {{"mixtral-8x7b", 8, 2}, {"mixtral-8x22b", 8, 2}, {"qwen3-30b-a3b", 128, 8},
+    {"qwen3-235b-a22b", 128, 8}};
 
 const char *model_preset_name(int i)
 {
@@ -136,6 +153,11 @@ static struct model model_of(const struct preset *p)
         m.rope_low_freq = 1;
         m.rope_high_freq = 4;
         m.rope_original_positions = 8192;
+    }
+    for (size_t i = 0; i < BASE_COUNT(mixtures); i++) {
+        struct mixture x = {.count = mixtures[i].experts, .top = mixtures[i].top, .width = p->ffn};
+        if (strcmp(mixtures[i].preset, p->name) == 0)
+            model_set_experts(&m, &x, NULL);
     }
     return m;
 }

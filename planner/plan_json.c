@@ -270,6 +270,7 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
         return;
     json_add_int(v, "tensor", s->parallel.tensor);
     json_add_int(v, "pipeline", s->parallel.pipeline);
+    json_add_int(v, "expert", s->parallel.expert);
 }
 
 static struct json *plan_json(

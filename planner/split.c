@@ -25,6 +25,10 @@ enum rc split_check(const struct model *m, const struct strategy *s, struct err 
     if (p->expert > 1 && m->expert_params == 0)
         return err_set(e, RC_INVALID, "expert parallelism %lld, but model '%s' has no experts",
             (long long)p->expert, m->name);
+    if (m->experts > 0 && m->experts % p->expert != 0)
+        return err_set(e, RC_INVALID,
+            "expert parallelism %lld does not divide the %lld experts of model '%s'",
+            (long long)p->expert, (long long)m->experts, m->name);
     return RC_OK;
 }
 

@@ -112,9 +112,36 @@ precisions_of_other_engines_are_named_as_such() {
         --engine megatron --strategy zero1
 }
 
+experts_are_split_over_gpus() {
+    local estimate=("$berth" estimate --model mixtral-8x7b --gpu h100-sxm --gpus 64 --engine megatron
+        --strategy zero1 --seq 4096 --json)
+    exits 0 "${estimate[@]}" --tensor 2 --pipeline 4
+    cp "$tmp/out" "$tmp/whole.json"
+    exits 0 "${estimate[@]}" --tensor 2 --pipeline 4 --expert 8
+    jq -e --slurpfile whole "$tmp/whole.json" '.parameters == 46702792704 and
+        .active_parameters / 12.9e9 > 0.99 and .active_parameters / 12.9e9 < 1.01 and
+        .memory.parts.parameters < $whole[0].memory.parts.parameters / 2 and
+        .step.seconds != $whole[0].step.seconds' "$tmp/out"
+    exits 2 "${estimate[@]}" --expert 3
+    says "does not divide the 8 experts" "$tmp/err"
+    exits 2 "$berth" estimate --model llama-3.1-8b --gpu h100-sxm --gpus 8 --engine megatron \
+        --strategy zero1 --expert 8
+    says "has no experts" "$tmp/err"
+    exits 0 "$berth" compare --model mixtral-8x7b --gpu h100-sxm --gpus 64 --engine fsdp2,berth --json
+    jq -e '[.engines[] | select(.engine == "fsdp2") | .strategy.expert] == [8]' "$tmp/out"
+    exits 0 "$berth" plan --model mixtral-8x7b --tokens 1B --gpu h100-sxm --engine fsdp2 --json \
+        -o "$tmp/moe.json"
+    jq -e '.plans[0].expert == 8 and (.plans[0].launchable | not)' "$tmp/out"
+    exits 0 "$berth" export "$tmp/moe.json" --to torchtitan
+    says "expert_parallel_degree = 8" "$tmp/out"
+    exits 0 "$berth" plan --model mixtral-8x7b --tokens 1B --gpu h100-sxm --json
+    jq -e '.plans[0].not_launchable | contains("mixtures of experts are only planned")' "$tmp/out"
+}
+
 for name in their_plans_say_that_they_are_exported_not_launched only_their_strategies_are_searched \
     memory_is_what_the_allocator_holds splits_change_the_step what_cannot_be_is_refused \
-    a_calibration_of_ones_own_counts precisions_of_other_engines_are_named_as_such; do
+    a_calibration_of_ones_own_counts precisions_of_other_engines_are_named_as_such \
+    experts_are_split_over_gpus; do
     t "$name" "$name"
 done
 tap_done
