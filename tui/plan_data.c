@@ -134,6 +134,9 @@ static void read_row(struct plan_row *r, const struct json *plan)
     read_parts(&r->cost_lines, json_get(json_get(plan, "cost_usd"), "lines"));
     copy_sentences(r->why, sizeof(r->why), json_get(plan, "why"));
     copy_text(r->not_launchable, sizeof(r->not_launchable), plan, "not_launchable");
+    const struct json *wires = json_get(json_get(plan, "network"), "between_nodes");
+    r->offered_gbps = json_num(wires, "offered_gbps_per_node", NAN);
+    r->required_gbps = json_num(wires, "required_gbps_per_node", NAN);
     read_outside(r, json_get(json_get(plan, "basis"), "outside"));
     r->priors = json_len(json_get(json_get(plan, "basis"), "priors"));
     copy_sentences(r->limits, sizeof(r->limits), json_get(plan, "limits"));

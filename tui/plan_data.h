@@ -42,6 +42,8 @@ struct plan_row {
     struct plan_range hours, cost_usd;
     struct plan_parts cost_lines; /* mid */
     char why[PLAN_SENTENCE], limits[PLAN_SENTENCE], not_launchable[PLAN_SENTENCE];
+    /* gigabit/s of a node, between nodes; NaN: on one node, or not known */
+    double offered_gbps, required_gbps;
     char outside[2 * PLAN_TEXT]; /* "sequence, ranks": beyond the runs behind the constants */
     size_t priors;               /* constants that nobody has measured on this hardware */
 };

@@ -128,6 +128,8 @@ static enum rc find(
         .is_cancelled = stop};
     rc = search_run(&f->search, &in, e);
     if (!rc)
+        rc = search_find_network(f->search, &in, e);
+    if (!rc)
         f->list = list_of(f);
     return rc;
 }

@@ -374,6 +374,20 @@ static void draw_shape(const struct plan_row *r, struct pane p, int *y)
     *y += text_wrap(p, *y, 10, 2, ROLE_NORMAL, why);
 }
 
+/* What wires between nodes must carry for a step that is at most 5 % longer than without limit. */
+static void draw_network(const struct plan_row *r, struct pane p, int *y)
+{
+    bool is_bound = r->required_gbps > r->offered_gbps;
+    if (!(r->offered_gbps > 0) || !(r->required_gbps >= 0))
+        return;
+    text_putf(p, *y, 1, ROLE_HEADER, "network");
+    text_putf(p, *y, 10, is_bound ? ROLE_WARN : ROLE_NORMAL,
+        is_bound ? "%.0f Gbit/s a node would be enough, %.0f are offered: it waits for them"
+                 : "%.0f Gbit/s a node are enough, %.0f are offered",
+        ceil(r->required_gbps), r->offered_gbps);
+    ++*y;
+}
+
 static void draw_basis(const struct plan_row *r, struct pane p, int y)
 {
     text_putf(p, y, 1, ROLE_HEADER, "sure?");
@@ -391,6 +405,7 @@ static void draw_detail(const struct plans_view *v, struct pane p)
     draw_money(r, p, &y);
     draw_memory(r, p, &y);
     draw_step(r, p, &y);
+    draw_network(r, p, &y);
     draw_basis(r, p, y);
 }
 
