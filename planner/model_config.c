@@ -101,7 +101,7 @@ static enum rc refuse_experts(const struct json *c, struct err *e)
         const struct json *v = json_get(c, names[i]);
         if (v && !(json_as_num(v, NAN) <= 1))
             return err_set(e, RC_INVALID,
-                "'%s' is set: experts of this model type are not supported", names[i]);
+                "'%s' is set: mixtures of experts of this model type are not supported", names[i]);
     }
     return RC_OK;
 }

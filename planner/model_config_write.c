@@ -74,7 +74,7 @@ static void add_llama(struct json *v, const struct model *m)
 enum rc model_to_config(
     struct json **out, const struct model *m, const char *torch_dtype, struct err *e)
 {
-    const struct hf_class *c = class_of(m);
+    const struct hf_class *c = m->expert_params > 0 ? NULL : class_of(m);
     *out = NULL;
     if (!c)
         return err_set(

@@ -467,6 +467,10 @@ static void presets_survive_as_config_json(void **state)
         struct model a, b;
         struct json *config;
         assert_int_equal(model_find(&a, model_preset_name(i), &e), RC_OK);
+        if (a.experts > 0) { /* only planned: no weights are ever written */
+            assert_int_equal(model_to_config(&config, &a, "bfloat16", &e), RC_INVALID);
+            continue;
+        }
         assert_int_equal(model_to_config(&config, &a, "bfloat16", &e), RC_OK);
         assert_int_equal(model_from_config(&b, config, &e), RC_OK);
         snprintf(b.name, sizeof b.name, "%s", a.name);
