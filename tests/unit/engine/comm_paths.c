@@ -449,6 +449,7 @@ static void start_members(const struct victim_case *v, pid_t *pid, double deadli
                 .fn = loop_until_failure,
                 .arg = (void *)(uintptr_t)v};
             member_run(&m);
+            v->r[i].rc = m.rc; /* also when it never came to the loop */
             _exit(0);
         }
     }
