@@ -132,6 +132,27 @@ static void refuses_what_does_not_hold_together(void **state)
     }
 }
 
+static void folders_for_states_on_disk_are_kept_and_are_absolute(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct run_spec a, b;
+    assert_int_equal(parse(text, &a, &e), RC_OK);
+    assert_int_equal(a.disk.count, 0); /* specs of older runs say nothing of it */
+    assert_int_equal(run_disk_parse(&a.disk, "/nvme0,/nvme1", &e), RC_OK);
+    a.disk.endurance_bytes = 600;
+    struct json *v = run_spec_to_json(&a);
+    assert_int_equal(run_spec_from_json(&b, v, &e), RC_OK);
+    assert_int_equal(b.disk.count, 2);
+    assert_string_equal(b.disk.dirs[1], "/nvme1");
+    assert_int_equal(b.disk.endurance_bytes, 600);
+    json_free(v);
+    assert_int_equal(run_disk_parse(&a.disk, "/nvme0,nvme1", &e), RC_USAGE);
+    assert_non_null(strstr(e.msg, "'nvme1'"));
+    run_spec_release(&a);
+    run_spec_release(&b);
+}
+
 static void run_ids_have_one_form(void **state)
 {
     (void)state;
@@ -181,6 +202,7 @@ int test_spec(void)
         cmocka_unit_test(reads_every_field),
         cmocka_unit_test(writing_and_reading_again_keeps_the_document),
         cmocka_unit_test(refuses_what_does_not_hold_together),
+        cmocka_unit_test(folders_for_states_on_disk_are_kept_and_are_absolute),
         cmocka_unit_test(run_ids_have_one_form),
         cmocka_unit_test(a_step_is_read_from_its_own_name_only),
         cmocka_unit_test(runs_have_folders_of_their_own_in_a_shared_store),
