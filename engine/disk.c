@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/units.h"
+#include "engine/poison.h"
 #include "kernels/parallel.h"
 #include "planner/schedule.h"
 
@@ -361,8 +362,10 @@ void disk_close(struct disk *d)
     for (int i = 0; i < DISK_MAX_DIRS; i++)
         if (d->fd[i] >= 0)
             close(d->fd[i]);
-    if (d->base)
+    if (d->base) {
+        UNPOISON(d->base, (size_t)d->o.bytes); /* what comes to lie there is not ours */
         munmap(d->base, (size_t)d->o.bytes);
+    }
     free(d);
 }
 
