@@ -72,6 +72,8 @@ static enum rc find(
     if (!rc)
         rc = machine_make(&q->machine, rates, &hw, stack, e);
     if (!rc)
+        rc = estimate_fill(&q->strategy, &q->model, &q->machine, e);
+    if (!rc)
         rc = estimate_make(&q->answer, &q->model, &q->strategy, &q->machine, e);
     return rc;
 }

@@ -106,6 +106,9 @@ static enum rc take_options(struct exported *x, const struct args *args, struct 
         rc = engine_stack_from_args(stack, rates, engine_from_args(args), args, e);
     if (!rc)
         rc = strategy_from_args(&x->strategy, &x->model, args, stack, e);
+    if (!rc && x->strategy.full_blocks == STRATEGY_FILL)
+        rc = err_set(e, RC_USAGE,
+            "of how many blocks? give --full-blocks N with --recompute mixed, or a plan file");
     x->in = (struct export_input){.model = &x->model,
         .strategy = &x->strategy,
         .is_gpu = strcasecmp(args_text(args, "gpu"), "cpu") != 0};

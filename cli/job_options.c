@@ -116,6 +116,28 @@ static const struct option LIMITS[] = {
                   "optimizer+params where nothing fits without, and of nvme last. On CPU nodes "
                   "nvme alone saves memory.",
         .example = "--offload nvme"},
+    {.name = "recompute",
+        .kind = OPTION_CHOICE,
+        .is_repeatable = true,
+        .argument = "KIND",
+        .choices = "none|selective|selective-ffn|full|mixed",
+        .help = "only this recompute of activations",
+        .detail =
+            "Without it none, selective and full are tried. mixed: the first blocks in full, as "
+            "many as memory asks for, the others selective.",
+        .example = "--recompute mixed"},
+    {.name = "reshard",
+        .kind = OPTION_TEXT,
+        .argument = "always|never|SIZE",
+        .help = "free gathered parameters after forward; default what is best",
+        .detail = "With a size only units whose parameters are larger (zero3, hsdp).",
+        .example = "--reshard always"},
+    {.name = "bucket",
+        .kind = OPTION_TEXT,
+        .argument = "SIZE|unlimited",
+        .help = "gradients reduced together; default each unit's alone",
+        .detail = "From 16MiB on; with ddp, zero1 and zero2.",
+        .example = "--bucket 64MiB"},
     {.name = "spot",
         .kind = OPTION_CHOICE,
         .is_setting = true,
@@ -150,6 +172,14 @@ static enum rc take_list(
     bool fits = s.len == 0 || str_copy(field, JOB_LIST, str_text(&s));
     str_release(&s);
     return fits ? RC_OK : err_set(e, RC_LIMIT, "option '--%s' names too many", name);
+}
+
+static enum rc take_word(
+    const struct args *args, const char *name, char field[JOB_WORD], struct err *e)
+{
+    if (!args_has(args, name) || str_copy(field, JOB_WORD, args_text(args, name)))
+        return RC_OK;
+    return err_set(e, RC_USAGE, "option '--%s' is too long", name);
 }
 
 static enum rc take_words(struct job *j, const struct args *args, bool has_file, struct err *e)
@@ -200,6 +230,12 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
         rc = take_list(args, "strategy", j->strategy, e);
     if (!rc)
         rc = take_list(args, "offload", j->offload, e);
+    if (!rc)
+        rc = take_list(args, "recompute", j->recompute, e);
+    if (!rc)
+        rc = take_word(args, "reshard", j->reshard, e);
+    if (!rc)
+        rc = take_word(args, "bucket", j->bucket, e);
     if (!rc)
         rc = take_list(args, "gpu", j->gpu, e);
     return rc;

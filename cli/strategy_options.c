@@ -41,10 +41,17 @@ static const struct option HOW[] = {
         .example = "--precision fp32"},
     {.name = "recompute",
         .kind = OPTION_CHOICE,
-        .choices = "none|selective|full",
+        .choices = "none|selective|selective-ffn|full|mixed",
         .def = "none",
         .help = "activations to compute again instead of keeping",
+        .detail = "selective: the outputs of norms and of the activation function; -ffn: and the "
+                  "first products of the FFN; full: all of a block but its input; mixed: the first "
+                  "blocks in full, the others selective.",
         .example = "--recompute full"},
+    {.name = "full-blocks",
+        .kind = OPTION_COUNT,
+        .help = "with mixed: so many in full; default what fills the memory",
+        .example = "--full-blocks 12"},
     {.name = "offload",
         .kind = OPTION_CHOICE,
         .choices = "none|optimizer|optimizer+params|nvme|activations",
@@ -65,9 +72,23 @@ static const struct option HOW[] = {
         .def = "1",
         .help = "pieces in which the logits are worked on",
         .example = "--loss-chunks 4"},
-    {.name = "no-reshard",
+    {.name = "reshard",
+        .kind = OPTION_TEXT,
+        .argument = "always|never|SIZE",
+        .help = "free gathered parameters after forward; default always",
+        .detail = "With a size only units whose parameters are larger: a block, or the embedding "
+                  "where the head needs it again (zero3, hsdp).",
+        .example = "--reshard never"},
+    {.name = "optimizer-over-replicas",
         .kind = OPTION_FLAG,
-        .help = "keep gathered parameters from forward to backward"},
+        .help = "with hsdp: optimizer states over all ranks, not over groups",
+        .detail = "What they update is then gathered across replicas."},
+    {.name = "bucket",
+        .kind = OPTION_TEXT,
+        .argument = "SIZE|unlimited",
+        .help = "gradients reduced together; default each unit's alone",
+        .detail = "From 16MiB on; with ddp, zero1 and zero2. The result is the same to the bit.",
+        .example = "--bucket 64MiB"},
     {0},
 };
 const struct option_group HOW_OPTIONS = {"How", HOW};
@@ -184,6 +205,43 @@ static enum rc read_splits(struct strategy *s, const struct args *args, struct e
     return RC_OK;
 }
 
+static enum rc read_moves(struct strategy *s, const struct args *args, struct err *e)
+{
+    enum rc rc = RC_OK;
+    s->splits_over_replicas = args_flag(args, "optimizer-over-replicas");
+    if (args_has(args, "reshard"))
+        rc = strategy_parse_reshard(s, args_text(args, "reshard"), e);
+    if (!rc && args_has(args, "bucket"))
+        rc = strategy_parse_bucket(s, args_text(args, "bucket"), e);
+    return rc;
+}
+
+static enum rc read_recompute(
+    struct strategy *s, const struct model *m, const struct args *args, struct err *e)
+{
+    int64_t blocks = args_int(args, "full-blocks", 0);
+    enum rc rc = strategy_parse_recompute(s, args_text(args, "recompute"), e);
+    if (rc || !args_has(args, "full-blocks"))
+        return rc;
+    if (s->full_blocks != STRATEGY_FILL)
+        return err_set(e, RC_USAGE, "option '--full-blocks' goes with --recompute mixed");
+    if (blocks < 1 || blocks >= m->layers)
+        return err_set(e, RC_USAGE, "option '--full-blocks' is %lld; it must lie in 1 to %lld",
+            (long long)blocks, (long long)m->layers - 1);
+    s->full_blocks = (int)blocks;
+    return RC_OK;
+}
+
+/* Apart from what the machine decides. */
+static enum rc check(const struct strategy *s, const struct model *m, struct err *e)
+{
+    struct strategy known = *s;
+    if (known.full_blocks == STRATEGY_FILL)
+        known.full_blocks = 1;
+    enum rc rc = engine_check(&known, e);
+    return rc ? rc : strategy_check(&known, m, e);
+}
+
 enum rc strategy_from_args(struct strategy *s, const struct model *m, const struct args *args,
     const char *stack, struct err *e)
 {
@@ -206,9 +264,11 @@ enum rc strategy_from_args(struct strategy *s, const struct model *m, const stru
         return rc;
     s->seq = args_int(args, "seq", m->max_positions < 4096 ? m->max_positions : 4096);
     s->micro_batch = args_int(args, "micro-batch", 1);
-    s->recompute = (enum recompute)args_choice(args, "recompute");
-    rc = offload_parse(args_text(args, "offload"), &s->offload, e);
-    s->reshard_after_forward = !args_flag(args, "no-reshard");
+    rc = read_recompute(s, m, args, e);
+    if (!rc)
+        rc = offload_parse(args_text(args, "offload"), &s->offload, e);
+    if (!rc)
+        rc = read_moves(s, args, e);
     if (!rc && args_has(args, "precision"))
         rc = precision_parse(args_text(args, "precision"), &s->precision, e);
     if (!rc && profile_of(engine)->is_bundled)
@@ -224,7 +284,5 @@ enum rc strategy_from_args(struct strategy *s, const struct model *m, const stru
         s->memory.loss = LOSS_CHUNKED;
     if (!rc)
         rc = read_batch(s, args, e);
-    if (!rc)
-        rc = engine_check(s, e);
-    return rc ? rc : strategy_check(s, m, e);
+    return rc ? rc : check(s, m, e);
 }

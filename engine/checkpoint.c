@@ -79,7 +79,7 @@ static double host_bytes(const struct checkpoint *c)
         double ranks = checkpoint_ranks_on(c->job.x, &c->o, h);
         most = ranks > most ? ranks : most;
     }
-    double share = most < (double)s->shards ? most / (double)s->shards : 1;
+    double share = most < (double)s->parts ? most / (double)s->parts : 1;
     return elems * sizeof(float) * STATE_KINDS * share * (c->o.has_partner ? 2 : 1);
 }
 
@@ -118,7 +118,7 @@ enum rc checkpoint_open(
     comm_set_deadline(executor_comm(x), CHANNEL_CHECKPOINT, c->patience_s);
     c->job.buffer = aligned_alloc(DURABLE_ALIGN, TRANSFER_CHUNK);
     enum rc rc = c->job.buffer ? RC_OK : err_set(e, RC_LIMIT, "no memory for checkpoints");
-    if (!rc && executor_is_first_replica(x))
+    if (!rc && executor_writes_part(x))
         rc = image_new(&c->job.image, x, c->o.is_async, e);
     if (!rc && c->o.is_async)
         rc = start_writer(c, e);

@@ -45,10 +45,10 @@ void checkpoint_piece_name(char out[CKPT_NAME], const struct model *m, int unit,
 static void add_piece(const struct schedule *s, int unit, const struct tensor *t,
     enum state_kind kind, int64_t part_first, struct piece *out)
 {
-    const struct unit_layout *u = &s->unit[unit];
     int64_t first = t->offset > part_first ? t->offset : part_first;
-    int64_t end = t->offset + t->rows * t->cols;
-    end = end < part_first + u->shard_elems ? end : part_first + u->shard_elems;
+    int64_t end = t->offset + t->rows * t->cols,
+            part_end = part_first + schedule_part_elems(s, unit);
+    end = end < part_end ? end : part_end;
     *out = (struct piece){.rows = t->rows,
         .cols = t->is_vector ? 0 : t->cols,
         .first = first - t->offset,
@@ -59,18 +59,18 @@ static void add_piece(const struct schedule *s, int unit, const struct tensor *t
     checkpoint_piece_name(out->name, &s->model, unit, t->role, kind);
 }
 
-size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out)
+size_t checkpoint_pieces(const struct schedule *s, int rank, struct piece **out)
 {
     size_t n = 0, cap = 0;
+    int64_t part = schedule_part_of(s, rank);
     *out = NULL;
     for (int unit = 0; unit < s->n_units; unit++)
         for (int kind = 0; kind < STATE_KINDS; kind++) {
             const struct unit_layout *u = &s->unit[unit];
-            int64_t part_first = u->shard_elems * shard_rank;
+            int64_t elems = schedule_part_elems(s, unit), part_first = part * elems;
             for (int i = 0; i < u->n; i++) {
                 const struct tensor *t = &u->tensor[i];
-                if (t->offset >= part_first + u->shard_elems ||
-                    t->offset + t->rows * t->cols <= part_first)
+                if (t->offset >= part_first + elems || t->offset + t->rows * t->cols <= part_first)
                     continue;
                 BASE_GROW(*out, cap, n + 1);
                 add_piece(s, unit, t, (enum state_kind)kind, part_first, &(*out)[n++]);
@@ -79,9 +79,9 @@ size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece 
     return n;
 }
 
-char *checkpoint_file_name(char buf[40], int shard_rank)
+char *checkpoint_file_name(char buf[40], int rank)
 {
-    snprintf(buf, 40, "rank-%04d.safetensors", shard_rank);
+    snprintf(buf, 40, "rank-%04d.safetensors", rank);
     return buf;
 }
 
@@ -100,10 +100,10 @@ static struct json *shape_of(const struct piece *p)
     return shape;
 }
 
-static void add_extents(const struct schedule *s, int shard_rank, struct json *tensors)
+static void add_extents(const struct schedule *s, int rank, struct json *tensors)
 {
     struct piece *pieces;
-    size_t n = checkpoint_pieces(s, shard_rank, &pieces);
+    size_t n = checkpoint_pieces(s, rank, &pieces);
     for (size_t i = 0; i < n; i++) {
         struct json *t = (struct json *)(uintptr_t)json_get(tensors, pieces[i].name);
         if (!t) {
@@ -113,7 +113,7 @@ static void add_extents(const struct schedule *s, int shard_rank, struct json *t
             json_add(tensors, pieces[i].name, t);
         }
         struct json *extent = json_arr();
-        json_push_int(extent, shard_rank);
+        json_push_int(extent, rank);
         json_push_int(extent, pieces[i].first);
         json_push_int(extent, pieces[i].count);
         json_push((struct json *)(uintptr_t)json_get(t, "extents"), extent);
@@ -132,7 +132,7 @@ static struct json *manifest_json(
     json_add(root, "guard", guard_to_json(&info->guard));
     json_add(root, "model", model_to_json(&s->model));
     json_add(root, "strategy", strategy_to_json(&s->strategy));
-    for (int r = 0; r < (int)s->shards; r++) {
+    for (int r = 0; r < (int)s->parts; r++) {
         struct json *f = json_obj();
         char name[40], hex[HASH128_HEX];
         hash128_hex(files[r].hash, hex);

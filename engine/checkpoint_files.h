@@ -16,7 +16,7 @@ struct json;
 
 enum { CKPT_NAME = 160, CKPT_MAX_FILES = 65536, CKPT_MANIFEST_MAX = 256 << 20 };
 
-/* Consecutive elements of one flattened tensor of one state kind, held by one shard. */
+/* Consecutive elements of one flattened tensor of one state kind, in one part. */
 struct piece {
     char name[CKPT_NAME]; /* "model.layers.0.mlp.up_proj.weight.master" */
     int64_t rows, cols;   /* of the whole tensor */
@@ -26,9 +26,9 @@ struct piece {
     int64_t unit_first; /* where the piece starts in the unit */
 };
 
-/* The pieces a shard rank holds, in file order: unit by unit, of each one kind after the other.
+/* The pieces a rank answers for, in file order: unit by unit, of each one kind after the other.
  * Caller frees *out. */
-size_t checkpoint_pieces(const struct schedule *s, int shard_rank, struct piece **out);
+size_t checkpoint_pieces(const struct schedule *s, int rank, struct piece **out);
 
 /* "model.layers.0.mlp.up_proj.weight.master" */
 void checkpoint_piece_name(char out[CKPT_NAME], const struct model *m, int unit,
@@ -39,8 +39,8 @@ struct file_entry {
     struct hash128 hash;
 };
 
-/* One file per shard rank. */
-char *checkpoint_file_name(char buf[40], int shard_rank);
+/* One file for each of the first ranks, that together hold all parts. */
+char *checkpoint_file_name(char buf[40], int rank);
 char *checkpoint_step_dir(const char *dir, int64_t step, const char *suffix);
 /* The manifest as it stands in its file, sealed with a hash of itself. Caller frees. */
 char *checkpoint_manifest(

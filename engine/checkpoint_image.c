@@ -147,8 +147,7 @@ static void *copier_main(void *arg)
 static void lay_out(struct image *im)
 {
     const struct schedule *s = executor_schedule(im->x);
-    int shard = comm_group_rank(executor_comm(im->x), GROUP_SHARD);
-    im->n_pieces = checkpoint_pieces(s, shard, &im->piece);
+    im->n_pieces = checkpoint_pieces(s, comm_rank(executor_comm(im->x)), &im->piece);
     struct st_tensor *t = base_calloc(im->n_pieces + 1, sizeof(*t));
     im->first = base_calloc(im->n_pieces + 1, sizeof(*im->first));
     im->unit_first = base_calloc((size_t)s->n_units + 1, sizeof(*im->unit_first));

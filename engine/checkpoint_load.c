@@ -208,7 +208,7 @@ static enum rc host_needs(const struct load *l, int host, unsigned char *needed,
         if (l->o->host_of[r] != host)
             continue;
         struct piece *pieces;
-        size_t n = checkpoint_pieces(s, r % (int)s->shards, &pieces);
+        size_t n = checkpoint_pieces(s, r, &pieces);
         for (size_t i = 0; i < n && !rc; i++)
             rc = checkpoint_each_extent(l->manifest, &pieces[i], mark, needed, e);
         free(pieces);
@@ -320,7 +320,7 @@ static enum rc read_state(struct load *l, struct err *e)
     struct reading r = {.l = l};
     r.reader = base_calloc((size_t)l->n_files, sizeof(struct st_reader *));
     struct piece *pieces;
-    size_t n = checkpoint_pieces(s, comm_group_rank(l->c, GROUP_SHARD), &pieces);
+    size_t n = checkpoint_pieces(s, comm_rank(l->c), &pieces);
     enum rc rc = RC_OK;
     for (size_t i = 0; i < n && !rc; i++)
         rc =

@@ -22,7 +22,7 @@ struct save {
     struct executor *x;
     const struct checkpoint_options *o;
     char *tmp, *final, *old;
-    struct file_entry *files; /* by shard rank */
+    struct file_entry *files; /* by rank, of those that write */
 };
 
 /* --- the own file --- */
@@ -49,8 +49,7 @@ static enum rc write_own_file(struct save *s, struct file_entry *out, struct err
     if (!j->image)
         return RC_OK;
     char name[40];
-    char *path = path_join(
-        s->tmp, checkpoint_file_name(name, comm_group_rank(executor_comm(s->x), GROUP_SHARD)));
+    char *path = path_join(s->tmp, checkpoint_file_name(name, comm_rank(executor_comm(s->x))));
     struct durable_file f;
     enum rc rc = durable_create(&f, path, image_bytes(j->image), e);
     free(path);
@@ -81,7 +80,7 @@ static enum rc copy_to_partners(struct save *s, struct err *e)
         int n = checkpoint_ranks_on(s->x, s->o, h);
         rounds = n > rounds ? n : rounds;
     }
-    int shards = (int)executor_schedule(s->x)->shards;
+    int writers = (int)executor_schedule(s->x)->parts;
     enum rc rc = RC_OK;
     for (int k = 0; k < rounds && !rc; k++) {
         struct transfer t = {.to = -1,
@@ -90,14 +89,14 @@ static enum rc copy_to_partners(struct save *s, struct err *e)
             .source_arg = s->j->image,
             .buffer = s->j->buffer};
         int theirs = checkpoint_ranks_on(s->x, s->o, next);
-        if (local == k && me < shards) {
+        if (local == k && me < writers) {
             t.to = checkpoint_first_rank(s->o, next) + k % theirs;
             t.send = s->files[me].bytes;
         }
         int sender = checkpoint_first_rank(s->o, before) + k;
         char name[40];
         char *path = path_join(s->tmp, checkpoint_file_name(name, sender));
-        if (k < checkpoint_ranks_on(s->x, s->o, before) && k % mine == local && sender < shards) {
+        if (k < checkpoint_ranks_on(s->x, s->o, before) && k % mine == local && sender < writers) {
             t.from = sender;
             t.recv = s->files[sender].bytes;
             t.recv_hash = s->files[sender].hash;
@@ -217,8 +216,7 @@ static enum rc share_files(struct save *s, const struct file_entry *own, struct 
     struct comm *c = executor_comm(s->x);
     struct file_entry *all = base_calloc((size_t)comm_ranks(c), sizeof(*all));
     enum rc rc = comm_all_gather(c, CHANNEL_CHECKPOINT, GROUP_WORLD, own, all, sizeof(*own), e);
-    /* the first replica is ranks 0 .. shards - 1 */
-    memcpy(s->files, all, sizeof(*all) * (size_t)executor_schedule(s->x)->shards);
+    memcpy(s->files, all, sizeof(*all) * (size_t)executor_schedule(s->x)->parts);
     free(all);
     return rc;
 }
@@ -226,7 +224,7 @@ static enum rc share_files(struct save *s, const struct file_entry *own, struct 
 static int64_t all_bytes(const struct save *s)
 {
     int64_t sum = 0;
-    for (int r = 0; r < (int)executor_schedule(s->x)->shards; r++)
+    for (int r = 0; r < (int)executor_schedule(s->x)->parts; r++)
         sum += (int64_t)s->files[r].bytes;
     return sum;
 }
@@ -256,7 +254,7 @@ enum rc checkpoint_write(struct checkpoint_job *j, struct err *e)
     s.tmp = checkpoint_step_dir(s.o->dir, j->info.step, ".tmp");
     s.old = checkpoint_step_dir(s.o->dir, j->info.step, ".old");
     s.final = checkpoint_step_dir(s.o->dir, j->info.step, "");
-    s.files = base_calloc((size_t)executor_schedule(s.x)->shards, sizeof(*s.files));
+    s.files = base_calloc((size_t)executor_schedule(s.x)->parts, sizeof(*s.files));
     enum rc rc = run_phases(&s, e);
     struct err ignored;
     j->durable_s = clock_now_s();

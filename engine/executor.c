@@ -17,8 +17,8 @@ struct executor {
     struct op_context context;
     struct device *device;
     char *slab[MEMORY_COUNT];
-    int shard_rank;
-    struct task_log *log; /* of one section */
+    int shard_rank, replica_rank; /* places in the groups */
+    struct task_log *log;         /* of one section */
     int32_t n_log;
     int64_t micro; /* running, for the observer */
     double disk_bytes_per_s;
@@ -35,8 +35,8 @@ void *executor_buffer(struct executor *x, int32_t buffer)
 
 static void *address(struct executor *x, const struct ref *r)
 {
-    int64_t own = r->is_own ? r->bytes * x->shard_rank : 0;
-    return (char *)executor_buffer(x, r->buffer) + r->offset + own;
+    const int64_t place[] = {[OWNER_SHARD] = x->shard_rank, [OWNER_REPLICA] = x->replica_rank};
+    return (char *)executor_buffer(x, r->buffer) + r->offset + r->bytes * place[r->owner];
 }
 
 const struct schedule *executor_schedule(const struct executor *x)
@@ -60,9 +60,9 @@ int64_t executor_external_bytes(const struct executor *x)
     return all - in_slabs + (int64_t)comm_control_bytes(x->o.comm);
 }
 
-bool executor_is_first_replica(const struct executor *x)
+bool executor_writes_part(const struct executor *x)
 {
-    return comm_group_rank(x->o.comm, GROUP_REPLICA) == 0;
+    return comm_rank(x->o.comm) < x->s->parts;
 }
 
 struct disk *executor_disk(const struct executor *x, double *bytes_per_s)
@@ -155,6 +155,7 @@ enum rc executor_open(struct executor **out, const struct schedule *s,
     x->o = *o;
     x->shard_rank = comm_group_rank(o->comm, GROUP_SHARD);
     x->fetched = -1;
+    x->replica_rank = comm_group_rank(o->comm, GROUP_REPLICA);
     x->context = (struct op_context){.schedule = s, .kernels = o->kernels, .comm = o->comm};
     int32_t longest = 0;
     for (int i = 0; i < s->n_sections; i++)
@@ -385,18 +386,41 @@ static int32_t state_buffer(const struct unit_buffers *b, enum state_kind kind)
 {
     if (kind == STATE_MASTER)
         return b->master >= 0 ? b->master : b->param;
-    return kind == STATE_M ? b->m : kind == STATE_V ? b->v : b->grad;
+    return kind == STATE_M ? b->m : b->v;
 }
 
-/* Is the whole unit kept, and not the own part alone? */
-static bool is_whole(const struct schedule *s, int unit, enum state_kind kind)
+/* Of a unit: the first element of the rank's part. */
+static int64_t first_of_part(const struct executor *x, int unit)
 {
-    const struct strategy *st = &s->strategy;
+    return schedule_part_of(x->s, comm_rank(x->o.comm)) * schedule_part_elems(x->s, unit);
+}
+
+/* Where the rank's part begins in what it holds of a unit: the whole, its shard, or its part. */
+static int64_t place_in(const struct executor *x, int unit, int64_t shards)
+{
+    int64_t first = first_of_part(x, unit);
+    if (shards == 1)
+        return first;
+    return shards == x->s->shards ? first - x->shard_rank * x->s->unit[unit].shard_elems : 0;
+}
+
+/* Ranks over which that kind of state is split. */
+static int64_t shards_of(const struct schedule *s, int unit, enum state_kind kind)
+{
     bool is_param = kind == STATE_MASTER && s->state[unit].master < 0;
-    int64_t shards = kind == STATE_GRADIENT ? strategy_gradient_shards(st)
-                     : is_param             ? strategy_parameter_shards(st)
-                                            : strategy_optimizer_shards(st);
-    return shards == 1;
+    return is_param ? strategy_parameter_shards(&s->strategy)
+                    : strategy_optimizer_shards(&s->strategy);
+}
+
+/* Where its norm is taken; on the host when it is kept there. */
+static struct state_view gradient_of(struct executor *x, int unit)
+{
+    const struct schedule *s = x->s;
+    void *data = executor_buffer(x, s->state[unit].grad);
+    for (int32_t i = 0; i < s->n_ops && !strategy_parks_gradients(&s->strategy); i++)
+        if (s->ops[i].kind == OP_GRAD_NORM && s->ops[i].unit == unit)
+            data = address(x, &s->ops[i].arg[0]);
+    return (struct state_view){data, first_of_part(x, unit), schedule_part_elems(s, unit)};
 }
 
 /* Where in its unit's swap buffer a buffer on disk goes: after those of the kinds before. */
@@ -411,15 +435,14 @@ static char *swap_place(struct executor *x, const struct unit_buffers *b, int32_
 
 struct state_view executor_state(struct executor *x, int unit, enum state_kind kind)
 {
-    const struct unit_layout *u = &x->s->unit[unit];
+    if (kind == STATE_GRADIENT)
+        return gradient_of(x, unit);
     const struct unit_buffers *b = &x->s->state[unit];
     int32_t id = state_buffer(b, kind);
     bool is_on_disk = x->s->buffers[id].memory == MEMORY_DISK;
     void *data = is_on_disk ? swap_place(x, b, id) : executor_buffer(x, id);
-    struct state_view v = {data, x->shard_rank * u->shard_elems, u->shard_elems};
-    if (is_whole(x->s, unit, kind))
-        v.data += v.first;
-    return v;
+    return (struct state_view){(float *)data + place_in(x, unit, shards_of(x->s, unit, kind)),
+        first_of_part(x, unit), schedule_part_elems(x->s, unit)};
 }
 
 void executor_on_update(struct executor *x, update_fn *fn, void *arg)
@@ -453,12 +476,13 @@ enum rc executor_store_state(struct executor *x, int unit, enum state_kind kind,
     return move_state(x, unit, kind, true, e);
 }
 
-/* The parts of the peers. */
-static enum rc gather_parts(struct executor *x, char *whole, size_t bytes, struct err *e)
+/* The parts of the peers in a group. */
+static enum rc gather_parts(
+    struct executor *x, enum op_group group, char *whole, size_t bytes, struct err *e)
 {
-    size_t part = bytes / (size_t)comm_group_size(x->o.comm, GROUP_SHARD);
-    return comm_all_gather(x->o.comm, CHANNEL_GATHER, GROUP_SHARD,
-        whole + part * (size_t)x->shard_rank, whole, part, e);
+    size_t part = bytes / (size_t)comm_group_size(x->o.comm, group);
+    char *own = whole + part * (size_t)comm_group_rank(x->o.comm, group);
+    return comm_all_gather(x->o.comm, CHANNEL_GATHER, group, own, whole, part, e);
 }
 
 /* A replicated optimizer: its other parts come from the peers. */
@@ -468,7 +492,7 @@ static enum rc publish_states(struct executor *x, int unit, struct err *e)
     const struct unit_buffers *b = &x->s->state[unit];
     size_t bytes = (size_t)x->s->unit[unit].elems * sizeof(float);
     enum rc rc = RC_OK;
-    if (x->s->shards == 1 || !is_whole(x->s, unit, STATE_M))
+    if (x->s->shards == 1 || shards_of(x->s, unit, STATE_M) > 1)
         return RC_OK;
     for (size_t i = 0; i < BASE_COUNT(kinds) && !rc; i++) {
         if (kinds[i] == STATE_MASTER && b->master < 0) /* the parameters are */
@@ -476,7 +500,7 @@ static enum rc publish_states(struct executor *x, int unit, struct err *e)
         rc = executor_fetch_state(x, unit, kinds[i], e);
         struct state_view v = executor_state(x, unit, kinds[i]);
         if (!rc)
-            rc = gather_parts(x, (char *)(v.data - v.first), bytes, e);
+            rc = gather_parts(x, GROUP_SHARD, (char *)(v.data - v.first), bytes, e);
         if (!rc)
             rc = executor_store_state(x, unit, kinds[i], e);
     }
@@ -491,17 +515,19 @@ static enum rc publish_params(struct executor *x, int unit, struct err *e)
     int64_t bytes = precision_bytes(x->s->strategy.precision);
     bool has_all = strategy_parameter_shards(&x->s->strategy) == 1;
     char *param = executor_buffer(x, b->param);
+    char *own = param + place_in(x, unit, strategy_parameter_shards(&x->s->strategy)) * bytes;
     enum rc rc = executor_fetch_state(x, unit, STATE_MASTER, e);
     if (rc)
         return rc;
     struct state_view v = executor_state(x, unit, STATE_MASTER);
-    char *own = param + (has_all ? v.first * bytes : 0);
     if (b->master >= 0 && x->s->strategy.precision == PRECISION_BF16)
         x->o.kernels->fp32_to_bf16(NULL, (uint16_t *)(void *)own, v.data, v.count);
     else if (b->master >= 0)
         memcpy(own, v.data, (size_t)v.count * sizeof(float));
-    if (has_all && x->s->shards > 1)
-        rc = gather_parts(x, param, (size_t)(u->elems * bytes), e);
+    if (x->s->parts > x->s->shards)
+        rc = gather_parts(x, GROUP_REPLICA, param, (size_t)(u->shard_elems * bytes), e);
+    else if (has_all && x->s->shards > 1)
+        rc = gather_parts(x, GROUP_SHARD, param, (size_t)(u->elems * bytes), e);
     return rc;
 }
 

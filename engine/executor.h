@@ -86,8 +86,9 @@ enum rc executor_warm_up(struct executor *x, struct err *e);
 enum state_kind { STATE_MASTER, STATE_M, STATE_V, STATE_KINDS, STATE_GRADIENT = STATE_KINDS };
 
 /* The part of a unit's state this rank answers for: elements first .. first + count of the unit.
- * Parts of the ranks of a shard group tile the unit; replicas hold the same. fp32. The gradient is
- * that of the last step, before clipping. */
+ * Parts of the ranks of a shard group tile the unit and replicas hold the same, or parts of all
+ * ranks tile it (schedule_part_of). fp32. The gradient is that of the last step, before clipping.
+ */
 struct state_view {
     float *data;
     int64_t first, count;
@@ -116,7 +117,7 @@ int64_t executor_external_bytes(const struct executor *x);
 void *executor_buffer(struct executor *x, int32_t buffer);
 const struct schedule *executor_schedule(const struct executor *x);
 struct comm *executor_comm(const struct executor *x);
-/* True when this rank writes checkpoints: it belongs to the first replica. */
-bool executor_is_first_replica(const struct executor *x);
+/* Does this rank write its part to checkpoints? Not when another with the same part does. */
+bool executor_writes_part(const struct executor *x);
 
 #endif

@@ -332,10 +332,29 @@ static enum rc all_gather(const struct run *r)
     return comm_all_gather(r->x->comm, channel_of(r->op), g, shard, full, shard_bytes, r->e);
 }
 
+static enum rc reduce_one(const struct run *r, const float *full, float *shard, int64_t shard_elems)
+{
+    return comm_reduce_scatter(r->x->comm, channel_of(r->op), (enum op_group)r->op->group, full,
+        shard, shard_elems, has(r, OP_ACCUMULATE), r->arg[2], r->e);
+}
+
+/* Units that follow each other, in one go; each is split by itself. */
 static enum rc reduce_scatter(const struct run *r)
 {
-    return comm_reduce_scatter(r->x->comm, channel_of(r->op), (enum op_group)r->op->group,
-        r->arg[0], r->arg[1], r->op->dim[1], has(r, OP_ACCUMULATE), r->arg[2], r->e);
+    const struct unit_layout *u = &r->x->schedule->unit[r->op->unit];
+    const float *full = r->arg[0];
+    float *shard = r->arg[1];
+    int64_t me = comm_group_rank(r->x->comm, (enum op_group)r->op->group);
+    enum rc rc = RC_OK;
+    if (r->op->dim[2] == 0)
+        return reduce_one(r, full, shard, r->op->dim[1]);
+    for (int64_t i = 0; i < r->op->dim[2] && !rc; i++, u++) {
+        bool stays = has(r, OP_IN_PLACE);
+        rc = reduce_one(r, full, stays ? shard + me * u->shard_elems : shard, u->shard_elems);
+        full += u->elems;
+        shard += stays ? u->elems : u->shard_elems;
+    }
+    return rc;
 }
 
 static enum rc all_reduce(const struct run *r)
@@ -430,7 +449,8 @@ static enum rc adamw(const struct run *r)
     const double *s = r->arg[4];
     double norm = sqrt(s[SCALAR_SQUARES]);
     bool is_whole = r->op->dim[0] == u->elems;
-    int64_t first = is_whole ? 0 : comm_group_rank(x->comm, GROUP_SHARD) * u->shard_elems;
+    int64_t first =
+        is_whole ? 0 : schedule_part_of(x->schedule, comm_rank(x->comm)) * r->op->dim[0];
     int64_t end = first + r->op->dim[0];
     struct k_adamw a = {.lr = x->lr,
         .beta1 = x->beta1,

@@ -229,7 +229,9 @@ static void add_savings(struct maker *k, struct strategy s)
             continue;
         for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
             s.recompute = (enum recompute)recompute;
-            add_micro_batches(k, s);
+            if (recompute != RECOMPUTE_SELECTIVE_FFN &&
+                job_allows(k->job->recompute, recompute_name(s.recompute)))
+                add_micro_batches(k, s);
         }
     }
 }

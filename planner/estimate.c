@@ -296,56 +296,65 @@ static void fill_rest(struct estimate *x, const struct subject *of, const struct
     fill_step(x, of, mc);
 }
 
-static int64_t continue_int(int64_t a, int64_t b, double t)
-{
-    return a + (int64_t)llround((double)(b - a) * t);
-}
-
 /* --- continued from a few blocks --- */
 
 /* Live bytes continue, the gaps between them do not: how well buffers pack goes up and down with
  * the number of blocks, so the line through two of them would end anywhere. The larger is kept, so
  * that what is said to fit does. */
-static int64_t larger_gap(struct layout_peak a, struct layout_peak b)
+static int64_t larger_gap(int64_t gap, struct layout_peak of)
 {
-    int64_t gap_a = a.slab_bytes - a.live_bytes, gap_b = b.slab_bytes - b.live_bytes;
-    return gap_a > gap_b ? gap_a : gap_b;
+    int64_t other = of.slab_bytes - of.live_bytes;
+    return gap > other ? gap : other;
 }
 
-static double continue_num(double a, double b, double t)
+/* Where the whole model lies, seen from the first list: so many times towards each other one. */
+struct place {
+    double t[2];
+};
+
+static int64_t add_int(int64_t sum, int64_t a, int64_t b, double t)
 {
-    return a + (b - a) * t;
+    return sum + (int64_t)llround((double)(b - a) * t);
 }
 
-/* The straight line through a (at 0) and b (at 1), at t. */
-static void continue_simulation(
-    struct simulation *out, const struct simulation *a, const struct simulation *b, double t)
+static double add_num(double sum, double a, double b, double t)
 {
-    out->step_s = continue_num(a->step_s, b->step_s, t);
+    return sum + (b - a) * t;
+}
+
+/* The straight line from a (at 0) through b (at 1), at t, where sum is a. */
+static void add_simulation(
+    struct simulation *sum, const struct simulation *a, const struct simulation *b, double t)
+{
+    sum->step_s = add_num(sum->step_s, a->step_s, b->step_s, t);
     for (int i = 0; i < SCHEDULE_MAX_SECTIONS; i++)
-        out->section_s[i] = continue_num(a->section_s[i], b->section_s[i], t);
+        sum->section_s[i] = add_num(sum->section_s[i], a->section_s[i], b->section_s[i], t);
     for (int i = 0; i < LANE_COUNT; i++) {
-        out->busy_s[i] = continue_num(a->busy_s[i], b->busy_s[i], t);
-        out->exposed_s[i] = continue_num(a->exposed_s[i], b->exposed_s[i], t);
+        sum->busy_s[i] = add_num(sum->busy_s[i], a->busy_s[i], b->busy_s[i], t);
+        sum->exposed_s[i] = add_num(sum->exposed_s[i], a->exposed_s[i], b->exposed_s[i], t);
     }
     for (int i = 0; i < WORK_COUNT; i++)
-        out->work_s[i] = continue_num(a->work_s[i], b->work_s[i], t);
+        sum->work_s[i] = add_num(sum->work_s[i], a->work_s[i], b->work_s[i], t);
 }
 
-/* What no machine changes, and a timeline of the model, or two of the model with two small numbers
- * of blocks. */
+enum { MAX_LISTS = 3 };
+
+/* What no machine changes, and timelines: of the model, or of it with two small numbers of blocks;
+ * where blocks are of two kinds, with more of either. */
 struct prepared {
     struct model model;
     struct strategy strategy;
     double params, trained, active;
     bool is_whole;
-    int n;                        /* of schedules and timelines */
-    struct schedule *schedule[2]; /* until prepared_finish */
-    struct layout_peak peak[2][MEMORY_COUNT];
-    double t;               /* where the whole model lies on the line through both */
-    struct estimate memory; /* the fields of fill_memory, and the hash */
+    int n;                                /* of lists */
+    struct schedule *schedule[MAX_LISTS]; /* until prepared_finish */
+    struct layout_peak peak[MAX_LISTS][MEMORY_COUNT];
+    double disk_bytes[MAX_LISTS]; /* that a step writes */
+    int64_t full, other;          /* blocks of the first list, where they are of two kinds */
+    struct place place;           /* unless the number of blocks in full is open */
+    struct estimate memory;       /* the fields of fill_memory, and the hash */
     struct prices prices;
-    struct timeline *timeline[2];
+    struct timeline *timeline[MAX_LISTS];
 };
 
 /* So many blocks on each pipeline rank. */
@@ -368,25 +377,117 @@ static double line_position(const struct model *m, const struct strategy *s)
     return (layers - (double)few_layers(s)) / 2;
 }
 
+/* Where buckets hold several blocks, few say nothing of many. */
 static bool is_worth_cutting(const struct model *m, const struct strategy *s)
 {
-    return m->layers > s->parallel.pipeline * (few_layers(s) + 2);
+    return s->bucket_bytes == 0 && m->layers > s->parallel.pipeline * (few_layers(s) + 2);
 }
 
-static enum rc add_list(struct prepared *p, const struct model *m, struct err *e)
+static enum rc add_list(struct prepared *p, const struct model *m, int full_blocks, struct err *e)
 {
     int i = p->n++;
-    enum rc rc = schedule_build(&p->schedule[i], m, &p->strategy, e);
+    struct strategy s = p->strategy;
+    s.full_blocks = full_blocks;
+    enum rc rc = schedule_build(&p->schedule[i], m, &s, e);
     for (int k = 0; !rc && k < MEMORY_COUNT; k++)
         p->peak[i][k] = layout_peak(p->schedule[i], (enum memory)k);
     return rc;
 }
 
+/* --- blocks of two kinds --- */
+
+static bool is_open(const struct prepared *p)
+{
+    return p->strategy.full_blocks == STRATEGY_FILL;
+}
+
+/* All blocks, or as many of either kind as otherwise of all. */
+static enum rc add_mixed_lists(struct prepared *p, struct err *e)
+{
+    int64_t few = few_layers(&p->strategy), layers = p->model.layers;
+    bool is_cut = p->strategy.bucket_bytes == 0 && layers > 2 * few + 2;
+    p->full = is_cut ? few : 1;
+    p->other = is_cut ? few : layers - 1;
+    const int64_t more[MAX_LISTS][2] = {
+        {0, 0}, {is_cut ? 2 : layers - 3, is_cut ? 0 : 3 - layers}, {0, 2}};
+    int lists = is_cut ? 3 : layers > 3 ? 2 : 1;
+    enum rc rc = RC_OK;
+    for (int i = 0; !rc && i < lists; i++) {
+        int64_t full = p->full + more[i][0], other = p->other + more[i][1];
+        struct model cut = with_layers(&p->model, &p->strategy, full + other);
+        rc = add_list(p, &cut, (int)full, e);
+    }
+    return rc;
+}
+
+static struct place place_with(const struct prepared *p, int64_t full)
+{
+    double more_full = (double)(full - p->full);
+    double more_other = (double)(p->model.layers - full - p->other);
+    if (p->n == MAX_LISTS)
+        return (struct place){{more_full / 2, more_other / 2}};
+    return (struct place){{p->n > 1 ? more_full / (double)(p->model.layers - 3) : 0, 0}};
+}
+
+static int64_t live_at(const struct prepared *p, const struct place *at, int memory)
+{
+    int64_t first = p->peak[0][memory].live_bytes, live = first;
+    for (int i = 1; i < p->n; i++)
+        live = add_int(live, first, p->peak[i][memory].live_bytes, at->t[i - 1]);
+    return live;
+}
+
+static int64_t gap_of(const struct prepared *p, int memory)
+{
+    int64_t gap = 0;
+    for (int i = 0; i < p->n; i++)
+        gap = larger_gap(gap, p->peak[i][memory]);
+    return gap;
+}
+
+/* Ranks of a CPU node share its memory with what else it holds. */
+static bool has_room(const struct machine *mc, const struct strategy *s, const struct model *m,
+    const struct live_bytes *slabs)
+{
+    if (slabs->of[MEMORY_DEVICE] > mc->hw.memory_bytes - (int64_t)mc->external_bytes)
+        return false;
+    double checkpoint = estimate_checkpoint_bytes(m);
+    return mc->hw.is_gpu || mc->hw.ram_bytes == 0 ||
+           estimate_host_ram_bytes(slabs, checkpoint, s, false) <= mc->hw.ram_bytes;
+}
+
+/* All but two: with one left its backward may need most, which the others do not show. */
+static int64_t most_in_full(const struct model *m)
+{
+    return m->layers > 3 ? m->layers - 2 : 1;
+}
+
+/* Memory falls with each block that is recomputed in full: the fewest that fit. */
+static int64_t fewest_in_full(const struct prepared *p, const struct machine *mc)
+{
+    int64_t low = 1, high = most_in_full(&p->model);
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        struct place at = place_with(p, middle);
+        struct live_bytes slabs = {{0}};
+        for (int k = MEMORY_DEVICE; k <= MEMORY_HOST; k++)
+            slabs.of[k] = live_at(p, &at, k) + gap_of(p, k);
+        if (has_room(mc, &p->strategy, &p->model, &slabs))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* --- preparing --- */
+
 enum rc prepared_begin(struct prepared **out, const struct model *m, const struct strategy *s,
     bool is_whole, struct err *e)
 {
     struct prepared *p = base_calloc(1, sizeof *p);
-    bool is_cut = !is_whole && is_worth_cutting(m, s);
+    bool is_mixed = s->full_blocks != 0 && !is_whole;
+    bool is_cut = !is_whole && !is_mixed && is_worth_cutting(m, s);
     struct model few = is_cut ? with_layers(m, s, few_layers(s)) : *m;
     struct model more = with_layers(m, s, few_layers(s) + 2);
     p->model = *m;
@@ -395,10 +496,12 @@ enum rc prepared_begin(struct prepared **out, const struct model *m, const struc
     p->params = (double)model_params(m);
     p->active = m->expert_params > 0 ? (double)model_active_params(m) : p->params;
     p->trained = m->adapter.rank > 0 ? (double)model_trained_params(m) : p->params;
-    p->t = is_cut ? line_position(m, s) : 0;
-    enum rc rc = add_list(p, &few, e);
+    p->place.t[0] = is_cut ? line_position(m, s) : 0;
+    enum rc rc = is_mixed ? add_mixed_lists(p, e) : add_list(p, &few, s->full_blocks, e);
     if (!rc && is_cut)
-        rc = add_list(p, &more, e);
+        rc = add_list(p, &more, 0, e);
+    if (!rc && is_mixed) /* or with the least memory, until there is a machine */
+        p->place = place_with(p, is_open(p) ? most_in_full(m) : s->full_blocks);
     if (rc) {
         prepared_free(p);
         return rc;
@@ -411,7 +514,7 @@ struct live_bytes prepared_live_bytes(const struct prepared *p)
 {
     struct live_bytes live;
     for (int i = 0; i < MEMORY_COUNT; i++)
-        live.of[i] = continue_int(p->peak[0][i].live_bytes, p->peak[p->n - 1][i].live_bytes, p->t);
+        live.of[i] = live_at(p, &p->place, i);
     return live;
 }
 
@@ -424,31 +527,39 @@ static double disk_bytes_of(const struct schedule *s)
     return bytes;
 }
 
-static void fill_memory(struct prepared *p)
+/* From offsets of the lists, which are then no longer needed for it. */
+static void keep_slabs(struct prepared *p)
 {
-    struct estimate *x = &p->memory;
-    struct live_bytes live = prepared_live_bytes(p);
-    struct layout_peak *few = p->peak[0], *more = p->peak[p->n - 1];
-    int64_t gap[MEMORY_COUNT];
-    for (int i = 0; i < MEMORY_COUNT; i++) {
-        few[i].slab_bytes = p->schedule[0]->slab_bytes[i];
-        more[i].slab_bytes = p->schedule[p->n - 1]->slab_bytes[i];
-        gap[i] = larger_gap(few[i], more[i]);
+    for (int i = 0; i < p->n; i++) {
+        for (int k = 0; k < MEMORY_COUNT; k++)
+            p->peak[i][k].slab_bytes = p->schedule[i]->slab_bytes[k];
+        p->disk_bytes[i] = disk_bytes_of(p->schedule[i]);
     }
+}
+
+static int64_t part_at(const struct prepared *p, const struct place *at, int memory, int part)
+{
+    int64_t first = p->peak[0][memory].part_bytes[part], bytes = first;
+    for (int i = 1; i < p->n; i++)
+        bytes = add_int(bytes, first, p->peak[i][memory].part_bytes[part], at->t[i - 1]);
+    return bytes;
+}
+
+static void fill_memory(struct estimate *x, const struct prepared *p, const struct place *at)
+{
+    double written = p->disk_bytes[0];
     for (int i = 0; i < PART_COUNT; i++) {
-        x->part_bytes[i] =
-            continue_int(few[MEMORY_DEVICE].part_bytes[i], more[MEMORY_DEVICE].part_bytes[i], p->t);
-        x->host_part_bytes[i] = of_node(
-            continue_int(few[MEMORY_HOST].part_bytes[i], more[MEMORY_HOST].part_bytes[i], p->t),
-            &p->strategy);
+        x->part_bytes[i] = part_at(p, at, MEMORY_DEVICE, i);
+        x->host_part_bytes[i] = of_node(part_at(p, at, MEMORY_HOST, i), &p->strategy);
     }
-    x->packing_bytes = gap[MEMORY_DEVICE];
-    x->peak_bytes = live.of[MEMORY_DEVICE] + gap[MEMORY_DEVICE];
-    x->host_slab_bytes = of_node(live.of[MEMORY_HOST] + gap[MEMORY_HOST], &p->strategy);
-    x->disk_state_bytes = of_node(live.of[MEMORY_DISK], &p->strategy);
+    x->packing_bytes = gap_of(p, MEMORY_DEVICE);
+    x->peak_bytes = live_at(p, at, MEMORY_DEVICE) + x->packing_bytes;
+    x->host_slab_bytes =
+        of_node(live_at(p, at, MEMORY_HOST) + gap_of(p, MEMORY_HOST), &p->strategy);
+    x->disk_state_bytes = of_node(live_at(p, at, MEMORY_DISK), &p->strategy);
     /* gradients that go there are written beside the states */
-    double written = disk_bytes_of(p->schedule[0]);
-    written += (disk_bytes_of(p->schedule[p->n - 1]) - written) * p->t;
+    for (int i = 1; i < p->n; i++)
+        written = add_num(written, p->disk_bytes[0], p->disk_bytes[i], at->t[i - 1]);
     x->disk_written_bytes = whole_bytes(written * (double)p->strategy.ranks_per_node);
 }
 
@@ -467,8 +578,10 @@ void prepared_finish(struct prepared *p)
         schedule_link(p->schedule[i]);
         p->timeline[i] = timeline_new(p->schedule[i], &p->prices, true);
     }
-    fill_memory(p);
+    keep_slabs(p);
+    fill_memory(&p->memory, p, &p->place);
     fill_engine_memory(&p->memory, &p->model, &p->strategy);
+    p->memory.full_blocks = p->strategy.full_blocks;
     if (p->is_whole)
         p->memory.hash = schedule_hash(p->schedule[0]);
     if (p->is_whole && profile_of(p->strategy.engine)->is_bundled)
@@ -498,6 +611,16 @@ void prepared_free(struct prepared *p)
     free(p);
 }
 
+/* As many blocks in full as it takes on the machine. */
+static struct place fill_blocks(
+    struct estimate *x, const struct prepared *p, const struct machine *mc)
+{
+    x->full_blocks = (int)fewest_in_full(p, mc);
+    struct place at = place_with(p, x->full_blocks);
+    fill_memory(x, p, &at);
+    return at;
+}
+
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc)
 {
     enum { SMALL = 256 };
@@ -505,13 +628,16 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
     bool is_small = p->prices.n <= SMALL;
     double *price = is_small ? small : base_alloc((size_t)p->prices.n * sizeof *price);
     struct subject of = {&p->model, &p->strategy, p->params, p->trained, p->active};
+    struct place at = p->place;
     *out = p->memory;
+    if (is_open(p))
+        at = fill_blocks(out, p, mc);
     prices_fill(price, &p->prices, mc);
     simulate_timeline(&out->simulation, p->timeline[0], price, &p->prices, mc, NULL);
-    if (p->n > 1) {
-        struct simulation few = out->simulation, more;
-        simulate_timeline(&more, p->timeline[1], price, &p->prices, mc, NULL);
-        continue_simulation(&out->simulation, &few, &more, p->t);
+    struct simulation first = out->simulation, more;
+    for (int i = 1; i < p->n; i++) {
+        simulate_timeline(&more, p->timeline[i], price, &p->prices, mc, NULL);
+        add_simulation(&out->simulation, &first, &more, at.t[i - 1]);
     }
     fill_rest(out, &of, mc);
     if (!is_small)
@@ -565,6 +691,50 @@ enum rc estimate_quick(struct estimate *out, const struct model *m, const struct
     return estimate(out, m, s, machine, false, e);
 }
 
+/* Does the whole schedule fit? */
+static enum rc fits_whole(bool *out, const struct model *m, const struct strategy *s,
+    const struct machine *mc, struct err *e)
+{
+    struct schedule *whole = NULL;
+    enum rc rc = schedule_build(&whole, m, s, e);
+    if (rc)
+        return rc;
+    layout_assign(whole);
+    struct live_bytes slabs;
+    memcpy(slabs.of, whole->slab_bytes, sizeof slabs.of);
+    *out = has_room(mc, s, m, &slabs);
+    schedule_free(whole);
+    return RC_OK;
+}
+
+enum rc estimate_fill(
+    struct strategy *s, const struct model *m, const struct machine *machine, struct err *e)
+{
+    if (s->full_blocks != STRATEGY_FILL)
+        return RC_OK;
+    int low = 1, high = (int)most_in_full(m);
+    enum rc rc = m->layers < 2 ? strategy_check(s, m, e) : RC_OK;
+    while (!rc && low < high) {
+        bool fits = false;
+        s->full_blocks = (low + high) / 2;
+        rc = fits_whole(&fits, m, s, machine, e);
+        if (fits)
+            high = s->full_blocks;
+        else
+            low = s->full_blocks + 1;
+    }
+    s->full_blocks = low;
+    return rc;
+}
+
+struct strategy estimate_least(const struct strategy *s, const struct model *m)
+{
+    struct strategy least = *s;
+    if (s->full_blocks == STRATEGY_FILL)
+        least.full_blocks = (int)most_in_full(m);
+    return least;
+}
+
 enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e)
 {
@@ -575,8 +745,9 @@ enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct
     struct subject of = {m, s, p->params, p->trained, p->active};
     for (int i = 0; i < p->n; i++)
         layout_assign(p->schedule[i]);
-    fill_memory(p);
+    keep_slabs(p);
     *out = p->memory;
+    fill_memory(out, p, &p->place);
     fill_checkpoint(out, &of, machine);
     fill_capacity(out, machine);
     fill_host(out, s, machine);

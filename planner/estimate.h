@@ -47,6 +47,7 @@ struct estimate {
     int64_t disk_state_bytes;    /* of it */
     int64_t disk_capacity_bytes; /* 0: unknown or none */
     int64_t disk_written_bytes;  /* by a step */
+    int full_blocks; /* of the strategy, or how many it takes on the machine (STRATEGY_FILL) */
     /* an optimizer step */
     struct simulation simulation;
     double step_s, step_low_s, step_high_s; /* low, high: 90 % band */
@@ -73,7 +74,16 @@ enum rc estimate_make(struct estimate *out, const struct model *m, const struct 
 enum rc estimate_quick(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
 
-/* The bytes of estimate_quick alone; no time. Of the bundled engine. */
+/* full_blocks of a strategy that leaves them open, STRATEGY_FILL: the fewest with which its whole
+ * schedule fits the machine; all but two where none does. Other strategies stay as they are. */
+enum rc estimate_fill(
+    struct strategy *s, const struct model *m, const struct machine *machine, struct err *e);
+
+/* The same with the least memory that its blocks can do with, on any machine. */
+struct strategy estimate_least(const struct strategy *s, const struct model *m);
+
+/* The bytes of estimate_quick alone; no time. Of the bundled engine. With STRATEGY_FILL the least
+ * there can be. */
 enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct strategy *s,
     const struct machine *machine, struct err *e);
 

@@ -11,48 +11,71 @@
 #include "planner/hardware.h"
 
 /* ", tensor 8, pipeline 4": what is split beside the data. */
-static int add_splits(char *buf, size_t size, const struct parallel *p)
+static void add_splits(struct str *out, const struct parallel *p)
 {
     const struct {
         const char *what;
         int64_t n;
     } all[] = {{"tensor", p->tensor}, {"pipeline", p->pipeline},
         {"virtual stages", p->virtual_stages}, {"context", p->context}, {"expert", p->expert}};
-    int n = 0;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i].n > 1)
-            n += snprintf(buf + n, size - (size_t)n, ", %s %lld", all[i].what, (long long)all[i].n);
-    return n;
+            str_addf(out, ", %s %lld", all[i].what, (long long)all[i].n);
 }
 
-static int add_offload(char *buf, size_t size, unsigned offload)
+static void add_offload(struct str *out, unsigned offload)
 {
     const char *states = offload & OFFLOAD_DISK           ? ", optimizer states on NVMe"
                          : !(offload & OFFLOAD_OPTIMIZER) ? ""
                          : offload & OFFLOAD_PARAMETERS   ? ", optimizer and parameters on the host"
                                                           : ", optimizer on the host";
     bool is_alone = offload & OFFLOAD_PARAMETERS && !(offload & OFFLOAD_OPTIMIZER);
-    return snprintf(buf, size, "%s%s%s", states, is_alone ? ", parameters on the host" : "",
+    str_addf(out, "%s%s%s", states, is_alone ? ", parameters on the host" : "",
         offload & OFFLOAD_ACTIVATIONS ? ", activations on the host" : "");
+}
+
+static void add_recompute(struct str *out, const struct strategy *s)
+{
+    const char *name = recompute_name(s->recompute);
+    if (s->full_blocks > 0)
+        str_addf(out, ", full recompute of %d blocks, %s of the others", s->full_blocks, name);
+    else if (s->recompute != RECOMPUTE_NONE)
+        str_addf(out, ", %s recompute", name);
+}
+
+/* When parameters are freed and gradients reduced, where that is not as usual. */
+static void add_moves(struct str *out, const struct strategy *s)
+{
+    bool is_gathered = s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP;
+    char bytes[UNITS_TEXT];
+    if (is_gathered && s->reshard_after_forward && s->reshard_above_bytes > 0)
+        str_addf(out, ", units above %s freed after forward",
+            units_bytes(bytes, (double)s->reshard_above_bytes));
+    if (s->bucket_bytes == INT64_MAX)
+        str_add(out, ", gradients reduced at once");
+    else if (s->bucket_bytes > 0)
+        str_addf(out, ", gradients reduced by %s", units_bytes(bytes, (double)s->bucket_bytes));
 }
 
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
 {
     const char *engine = engine_name(s->engine), *kind = strategy_kind_name(s->kind);
     bool is_said = !profile_of(s->engine)->is_bundled && strcmp(engine, kind) != 0;
-    int n = snprintf(buf, SEARCH_TEXT, "%s%s%s", is_said ? engine : "", is_said ? " " : "", kind);
+    struct str out = STR_INIT;
+    str_addf(&out, "%s%s%s", is_said ? engine : "", is_said ? " " : "", kind);
     if (s->kind == STRATEGY_HSDP)
-        n += snprintf(
-            buf + n, SEARCH_TEXT - (size_t)n, " in groups of %lld", (long long)s->shard_degree);
-    n += add_splits(buf + n, SEARCH_TEXT - (size_t)n, &s->parallel);
-    n += snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", %s, micro batch %lld x %lld",
-        precision_name(s->precision), (long long)s->micro_batch, (long long)s->grad_accum);
-    if (s->recompute != RECOMPUTE_NONE)
-        n += snprintf(
-            buf + n, SEARCH_TEXT - (size_t)n, ", %s recompute", recompute_name(s->recompute));
-    n += add_offload(buf + n, SEARCH_TEXT - (size_t)n, s->offload);
+        str_addf(&out, " in groups of %lld%s", (long long)s->shard_degree,
+            s->splits_over_replicas ? ", optimizer states over all ranks" : "");
+    add_splits(&out, &s->parallel);
+    str_addf(&out, ", %s, micro batch %lld x %lld", precision_name(s->precision),
+        (long long)s->micro_batch, (long long)s->grad_accum);
+    add_recompute(&out, s);
+    add_moves(&out, s);
+    add_offload(&out, s->offload);
     if (s->loss_chunks > 1)
-        snprintf(buf + n, SEARCH_TEXT - (size_t)n, ", loss in %d chunks", s->loss_chunks);
+        str_addf(&out, ", loss in %d chunks", s->loss_chunks);
+    str_copy(buf, SEARCH_TEXT, str_text(&out));
+    str_release(&out);
     return buf;
 }
 

@@ -109,6 +109,11 @@ static void say_splits(
             export_lost(left_out, "%s parallelism of %lld", all[i].what, (long long)all[i].n);
 }
 
+bool export_full_recompute(const struct strategy *s)
+{
+    return s->recompute >= RECOMPUTE_SELECTIVE_FFN || s->full_blocks > 0;
+}
+
 unsigned export_fsdp_offload(const struct strategy *s)
 {
     const unsigned states = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
@@ -132,14 +137,21 @@ static void say_offload(struct str *left_out, unsigned can, unsigned offload)
 static void say_memory(
     struct str *left_out, const struct export_ability *can, const struct strategy *s)
 {
-    bool can_recompute =
-        s->recompute == RECOMPUTE_FULL ? can->full_recompute : can->selective_recompute;
+    bool is_plain = s->full_blocks == 0 && s->recompute != RECOMPUTE_SELECTIVE_FFN;
+    bool can_recompute = is_plain && (s->recompute == RECOMPUTE_FULL ? can->full_recompute
+                                                                     : can->selective_recompute);
     bool is_gathered = s->kind == STRATEGY_ZERO3 || s->kind == STRATEGY_HSDP;
-    if (s->recompute != RECOMPUTE_NONE && !can_recompute)
-        export_lost(left_out, "%s recompute of activations", recompute_name(s->recompute));
+    if ((s->recompute != RECOMPUTE_NONE || s->full_blocks > 0) && !can_recompute)
+        export_lost(left_out, "%s recompute of activations", strategy_recompute_name(s));
     say_offload(left_out, can->offload, s->offload);
     if (is_gathered && !s->reshard_after_forward && !can->reshard)
         export_lost(left_out, "parameters kept from forward to backward");
+    if (is_gathered && s->reshard_after_forward && s->reshard_above_bytes > 0)
+        export_lost(left_out, "parameters freed after forward by their size");
+    if (s->splits_over_replicas)
+        export_lost(left_out, "optimizer states over replicas");
+    if (s->bucket_bytes > 0)
+        export_lost(left_out, "the size of gradient buckets");
     if (s->loss_chunks > 1)
         export_lost(left_out, "a loss in %d pieces", s->loss_chunks);
 }

@@ -60,6 +60,8 @@ struct export_ability {
     bool tensor, pipeline, context, expert;
 };
 
+/* In full, also where the plan drops less but the target could only keep too much. */
+bool export_full_recompute(const struct strategy *s);
 /* What FSDP's offloading says of a strategy: parameters, gradients and optimizer, or nothing. */
 unsigned export_fsdp_offload(const struct strategy *s);
 

@@ -141,7 +141,7 @@ static enum rc write_fsdp(struct str *out, struct str *left_out, const struct ex
         "  fsdp_state_dict_type: \"SHARDED_STATE_DICT\"\n"
         "  fsdp_cpu_ram_efficient_loading: true\n"
         "  fsdp_activation_checkpointing: %s\n",
-        yes_no(export_fsdp_offload(s)), yes_no(s->recompute == RECOMPUTE_FULL));
+        yes_no(export_fsdp_offload(s)), yes_no(export_full_recompute(s)));
     if (version == 2)
         add_mesh(out, s);
     add_precision(out, left_out, s->precision);

@@ -93,7 +93,12 @@ static void add_megatron(struct str *out, const struct export_input *in)
         str_add(out, "    --bf16\n");
     if (s->precision == PRECISION_FP8)
         str_add(out, "    --fp8-format hybrid\n");
-    if (s->recompute == RECOMPUTE_FULL)
+    if (s->full_blocks > 0)
+        str_addf(out,
+            "    --recompute-granularity full --recompute-method block\n"
+            "    --recompute-num-layers %d\n",
+            s->full_blocks);
+    else if (export_full_recompute(s))
         str_add(out, "    --recompute-granularity full --recompute-method uniform\n"
                      "    --recompute-num-layers 1\n");
     else if (s->recompute == RECOMPUTE_SELECTIVE)
@@ -175,7 +180,7 @@ enum rc export_env(
     add_variable(out, "PLAN_ENGINE", engine_name(s->engine));
     add_variable(out, "PLAN_STRATEGY", strategy_kind_name(s->kind));
     add_variable(out, "PLAN_PRECISION", precision_name(s->precision));
-    add_variable(out, "PLAN_RECOMPUTE", recompute_name(s->recompute));
+    add_variable(out, "PLAN_RECOMPUTE", strategy_recompute_name(s));
     add_variable(out, "PLAN_OFFLOAD", offload_name(s->offload));
     const struct {
         const char *name;

@@ -144,12 +144,11 @@ static void add_parallelism(struct str *out, const struct strategy *s)
 
 static void add_rest(struct str *out, struct str *left_out, const struct export_input *in)
 {
-    static const char *const modes[] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_SELECTIVE] = "selective", [RECOMPUTE_FULL] = "full"};
     const struct strategy *s = in->strategy;
+    bool is_full = export_full_recompute(s);
     str_add(out, "\n[activation_checkpoint]\n");
-    add_text(out, "mode", modes[s->recompute]);
-    if (s->recompute == RECOMPUTE_SELECTIVE) {
+    add_text(out, "mode", is_full ? "full" : recompute_name(s->recompute));
+    if (s->recompute == RECOMPUTE_SELECTIVE && !is_full) {
         add_text(out, "selective_ac_option", "op");
         if (s->engine != ENGINE_FSDP2)
             export_lost(left_out, "selective recompute as planned; torchtitan's drops more");

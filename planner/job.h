@@ -19,7 +19,7 @@ struct json;
 enum objective { OBJECTIVE_COST, OBJECTIVE_TIME, OBJECTIVE_BALANCED };
 enum spot { SPOT_NO, SPOT_ALLOW, SPOT_ONLY };
 
-enum { JOB_LIST = 256, JOB_TEXT = 1024, JOB_DATA = 8192, JOB_STACK = 32 };
+enum { JOB_LIST = 256, JOB_TEXT = 1024, JOB_DATA = 8192, JOB_STACK = 32, JOB_WORD = 32 };
 enum { JOB_CHECKPOINTS_KEPT = 2 }; /* the newest, unless a launch says otherwise */
 
 /* Holds memory of its own: job_init, job_release. Zero and "" mean: not said, no limit. */
@@ -40,8 +40,11 @@ struct job {
     double deadline_s; /* from renting to the last checkpoint */
     int64_t max_gpus;  /* ranks */
     char provider[JOB_LIST], region[JOB_LIST], gpu[JOB_LIST], fabric[JOB_LIST]; /* "a,b" */
-    char strategy[JOB_LIST]; /* "zero2,zero3": only these are searched */
-    char offload[JOB_LIST];  /* "none,nvme": only these are, on CPUs too */
+    char strategy[JOB_LIST];  /* "zero2,zero3": only these are searched */
+    char offload[JOB_LIST];   /* "none,nvme": only these are, on CPUs too */
+    char recompute[JOB_LIST]; /* likewise; "" for none, selective and full */
+    char reshard[JOB_WORD];   /* "always", "never" or a size: only that; "" for always and never */
+    char bucket[JOB_WORD];    /* a size or "unlimited": gradients are reduced so; "" by unit */
     enum spot spot;
     char data[JOB_DATA]; /* sources, a line each: planner/data_source.h */
     enum data_kind data_kind;

@@ -70,29 +70,45 @@ bool job_allows(const char *list, const char *word)
 
 /* --- lists --- */
 
-static enum rc check_strategy(const char *word, struct err *e)
+typedef enum rc word_fn(struct strategy *s, const char *word, struct err *e);
+
+static enum rc parse_kind(struct strategy *s, const char *word, struct err *e)
 {
-    enum strategy_kind kind;
-    return strategy_kind_parse(word, &kind, e);
+    return strategy_kind_parse(word, &s->kind, e);
 }
 
-static enum rc check_offload(const char *word, struct err *e)
+static enum rc parse_offload(struct strategy *s, const char *word, struct err *e)
 {
-    unsigned offload;
-    return offload_parse(word, &offload, e);
+    return offload_parse(word, &s->offload, e);
 }
 
-static enum rc check_words(
-    const char *list, enum rc (*check)(const char *word, struct err *e), struct err *e)
+/* Each word of the list must be one that the function knows. */
+static enum rc check_words(const char *list, word_fn *fn, struct err *e)
 {
     enum rc rc = RC_OK;
+    struct strategy any;
     for (const char *p = list; *p && !rc; p += *p == ',') {
         size_t len = strcspn(p, ",");
         char *word = base_strndup(p, len);
-        rc = check(word, e);
+        rc = fn(&any, word, e);
         free(word);
         p += len;
     }
+    return rc;
+}
+
+static enum rc check_moves(const struct job *j, struct err *e)
+{
+    struct strategy any;
+    enum rc rc = RC_OK;
+    if (j->reshard[0])
+        rc = strategy_parse_reshard(&any, j->reshard, e);
+    if (!rc && j->bucket[0])
+        rc = strategy_parse_bucket(&any, j->bucket, e);
+    if (!rc && (j->reshard[0] || j->bucket[0]) && !profile_of(j->engine)->is_bundled)
+        rc = err_set(e, RC_USAGE,
+            "when parameters are freed and gradients reduced is engine %s's own affair",
+            engine_name(j->engine));
     return rc;
 }
 
@@ -149,9 +165,13 @@ static enum rc settle_fabrics(char list[JOB_LIST], struct err *e)
 
 enum rc job_settle_lists(struct job *j, struct err *e)
 {
-    enum rc rc = check_words(j->strategy, check_strategy, e);
+    enum rc rc = check_words(j->strategy, parse_kind, e);
     if (!rc)
-        rc = check_words(j->offload, check_offload, e);
+        rc = check_words(j->offload, parse_offload, e);
+    if (!rc)
+        rc = check_words(j->recompute, strategy_parse_recompute, e);
+    if (!rc)
+        rc = check_moves(j, e);
     if (!rc)
         rc = job_settle_gpus(j->gpu, e);
     if (!rc)

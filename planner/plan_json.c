@@ -259,11 +259,19 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
     json_add_int(v, "shard_degree", s->shard_degree);
     json_add_int(v, "micro_batch", s->micro_batch);
     json_add_int(v, "grad_accum", s->grad_accum);
-    json_add_str(v, "recompute", recompute_name(s->recompute));
+    json_add_str(v, "recompute", strategy_recompute_name(s));
+    if (s->full_blocks > 0)
+        json_add_int(v, "full_blocks", s->full_blocks);
     json_add_str(v, "offload", offload_name(s->offload));
     json_add_str(v, "precision", precision_name(s->precision));
     json_add_int(v, "prefetch", s->prefetch);
     json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
+    if (s->reshard_above_bytes > 0)
+        json_add_int(v, "reshard_above_bytes", s->reshard_above_bytes);
+    if (s->splits_over_replicas)
+        json_add_bool(v, "optimizer_over_replicas", true);
+    if (s->bucket_bytes > 0)
+        json_add_int(v, "bucket_bytes", s->bucket_bytes);
     json_add_int(v, "loss_chunks", s->loss_chunks);
     json_add_str(v, "engine", engine_name(s->engine));
     if (strategy_is_data_parallel(s))

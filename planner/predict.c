@@ -90,7 +90,8 @@ static void find_range(struct case_of_run *c)
     if (c->row.unstated & UNSTATED_RECOMPUTE)
         for (int i = RECOMPUTE_NONE; i <= RECOMPUTE_FULL; i++) {
             other.recompute = (enum recompute)i;
-            take_losses(&x, other);
+            if (i != RECOMPUTE_SELECTIVE_FFN)
+                take_losses(&x, other);
         }
     c->least = x.least / assumed;
     c->most = x.most / assumed;

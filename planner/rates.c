@@ -550,9 +550,9 @@ enum rc machine_make(struct machine *out, const struct rates *r, const struct ha
 struct hardware machine_pace(const struct hardware *hw)
 {
     struct hardware pace = *hw;
-    pace.ram_bytes = pace.nvme_bytes = 0;
-    if (hw->is_gpu)
-        pace.vcpus = 0;
+    pace.nvme_bytes = 0;
+    if (hw->is_gpu) /* on a CPU ranks compute in it */
+        pace.ram_bytes = pace.vcpus = 0;
     return pace;
 }
 

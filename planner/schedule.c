@@ -65,6 +65,18 @@ enum rc schedule_make(
     return RC_OK;
 }
 
+/* A shard is cut into one part for each replica. */
+int64_t schedule_part_of(const struct schedule *s, int64_t rank)
+{
+    int64_t per_shard = s->parts / s->shards, shard = rank % s->shards;
+    return shard * per_shard + rank / s->shards % per_shard;
+}
+
+int64_t schedule_part_elems(const struct schedule *s, int unit)
+{
+    return s->unit[unit].elems / s->parts;
+}
+
 static void hash_ints(struct hash_stream *h, const int64_t *x, size_t n)
 {
     hash_stream_add(h, x, n * sizeof(*x));
@@ -77,7 +89,7 @@ static void hash_op(struct hash_stream *h, const struct op *op)
     hash_ints(h, op->dim, BASE_COUNT(op->dim));
     for (int i = 0; i < op->n_args; i++) {
         const struct ref *r = &op->arg[i];
-        int64_t row[] = {r->buffer, r->access, r->is_own, r->offset, r->bytes};
+        int64_t row[] = {r->buffer, r->access, r->owner, r->offset, r->bytes};
         hash_ints(h, row, BASE_COUNT(row));
     }
     for (int i = 0; i < LANE_COUNT; i++) {

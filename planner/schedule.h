@@ -67,8 +67,10 @@ enum lane {
  * zero_gaps      dim -                 arg W grad(unit, fp32): the gaps between tensors and the pad
  * all_gather     dim elems shard_elems arg R shard W full   dtype = parameter type
  *                flag IN_PLACE: the rank's own shard already lies in full; arg RW full only
- * reduce_scatter dim elems shard_elems arg R full(fp32) RW|W shard(fp32) W scratch
- *                sum over ranks in rank order; flag ACCUMULATE
+ * reduce_scatter dim elems shard_elems n  arg R full(fp32) RW|W shard(fp32) W scratch
+ *                sum over ranks in rank order; flag ACCUMULATE. n > 1: of so many units from the
+ *                operation's on, which follow each other in full and in shard, each split by
+ *                itself; flag IN_PLACE: the own part of each stays where it is in full
  * all_reduce     dim elems             arg RW data(fp32) W scratch
  * scalars        dim first count       arg RW scalars: sums count doubles from index first on over
  *                                      the group, in rank order
@@ -163,11 +165,14 @@ enum {
     SCALAR_COUNT
 };
 
+/* Whose piece of a buffer: its offset grows by bytes times the rank's place in a group. */
+enum owner { OWNER_NONE, OWNER_SHARD, OWNER_REPLICA };
+
 /* A piece of a buffer. */
 struct ref {
     int32_t buffer;
     uint8_t access; /* enum access */
-    uint8_t is_own; /* offset grows by bytes * (rank in its shard group) */
+    uint8_t owner;  /* enum owner */
     int64_t offset; /* bytes */
     int64_t bytes;
 };
@@ -253,7 +258,7 @@ enum { SCHEDULE_MAX_SECTIONS = 5 };
  */
 struct unit_buffers {
     int32_t param;  /* full unit (ddp, zero1, zero2) or own shard (zero3, hsdp), parameter type */
-    int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard */
+    int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard, of all units of its bucket */
     int32_t master; /* fp32 own part; -1 when it is the parameter buffer itself (fp32) */
     int32_t m, v;   /* fp32 own part */
     int32_t swap;   /* where the host has master, m and v, one after the other, while they are not
@@ -279,7 +284,9 @@ struct schedule {
     int32_t scalars; /* double[SCALAR_COUNT]: zeroed before every step, SCALAR_TARGETS set to
                         the rank's own count */
     int32_t rope;    /* rope table, -1 for GPT-2; filled once */
-    int64_t shards;  /* ranks a unit's own part is split over */
+    int64_t shards;  /* ranks a unit's parameters and gradients are split over */
+    int64_t parts;   /* of a unit's states, by the ranks that answer for them: shards, or all ranks
+                        where optimizer states are split over replicas too */
     int64_t slab_bytes[MEMORY_COUNT]; /* by layout_assign */
 };
 
@@ -294,6 +301,11 @@ void schedule_link(struct schedule *s);
 
 /* Of everything that decides what runs and where it lies; plan/1 stores it, the engine compares. */
 struct hash128 schedule_hash(const struct schedule *s);
+
+/* Which part of a unit's states a rank answers for, and its elements. Ranks up to parts each have
+ * another one; the rank that writes the part to a checkpoint is among them. */
+int64_t schedule_part_of(const struct schedule *s, int64_t rank);
+int64_t schedule_part_elems(const struct schedule *s, int unit);
 
 const char *op_kind_name(enum op_kind k);
 const char *lane_name(enum lane l);

@@ -381,6 +381,12 @@ static void fwd_up(struct builder *b, int unit, struct block_acts *a)
     emit_linear(b, unit, is_gated ? T_GATE_W : T_UP_W, T_UP_W, T_UP_B, T_UP_B, a->xn2, -1, a->up);
 }
 
+static enum recompute recompute_of(const struct builder *b, int unit)
+{
+    const struct strategy *s = &b->s->strategy;
+    return unit <= s->full_blocks ? RECOMPUTE_FULL : s->recompute;
+}
+
 static bool keeps_half(const struct builder *b)
 {
     return b->s->strategy.recompute == RECOMPUTE_SELECTIVE &&
@@ -403,7 +409,7 @@ static void fwd_activation(struct builder *b, int unit, struct block_acts *a)
     op->flops = 8.0 * (double)(b->tokens * b->s->model.ffn);
 }
 
-static void keep_selected(const struct builder *b, struct block_acts *a)
+static void keep_selected(const struct builder *b, int unit, struct block_acts *a)
 {
     enum selective what = b->profile->selective;
     a->scores = -1;
@@ -412,7 +418,7 @@ static void keep_selected(const struct builder *b, struct block_acts *a)
     a->xn1 = a->xn2 = a->act = -1;
     if (a->raw >= 0)
         a->qkv = a->st_qk = -1;
-    if (a->half >= 0)
+    if (a->half >= 0 || recompute_of(b, unit) == RECOMPUTE_SELECTIVE_FFN)
         a->up = -1;
 }
 
@@ -442,10 +448,10 @@ void emit_block_fwd(struct builder *b, int unit)
     emit_linear(b, unit, T_DOWN_W, T_DOWN_W, T_DOWN_B, T_DOWN_B, a.act, a.mid, out);
     emit_expert_exchange(b, unit);
     emit_tensor_sum(b, unit);
-    if (b->s->strategy.recompute == RECOMPUTE_FULL)
+    if (recompute_of(b, unit) == RECOMPUTE_FULL)
         a = nothing;
-    if (b->s->strategy.recompute == RECOMPUTE_SELECTIVE)
-        keep_selected(b, &a);
+    else if (recompute_of(b, unit) != RECOMPUTE_NONE)
+        keep_selected(b, unit, &a);
     if (!trains_all(b))
         drop_unread(b, unit, &a);
     b->acts[unit] = a;

@@ -98,10 +98,13 @@ void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offs
                     .buffer = buffer, .access = (uint8_t)access, .offset = offset, .bytes = bytes});
 }
 
-void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_t bytes)
+/* The rank's part of a buffer of so many bytes for each rank. */
+static void op_arg_own(
+    struct op *op, enum access access, int32_t buffer, enum owner owner, int64_t bytes)
 {
-    add_arg(
-        op, (struct ref){.buffer = buffer, .access = (uint8_t)access, .is_own = 1, .bytes = bytes});
+    add_arg(op,
+        (struct ref){
+            .buffer = buffer, .access = (uint8_t)access, .owner = (uint8_t)owner, .bytes = bytes});
 }
 
 /* --- what the strategy holds --- */
@@ -120,6 +123,12 @@ bool shards_gradients(const struct builder *b)
 bool shards_optimizer(const struct builder *b)
 {
     return b->s->strategy.kind >= STRATEGY_ZERO1;
+}
+
+/* Optimizer states are split over more ranks than gradients are. */
+static bool splits_over_replicas(const struct builder *b)
+{
+    return b->s->parts > b->s->shards;
 }
 
 /* Of an element of what backward writes gradients into. */
@@ -165,14 +174,22 @@ void op_adapter(struct builder *b, struct op *op, int unit, int64_t offset, int6
     op_arg_part(op, ACCESS_READ, full, at + offset * b->param_bytes, elems * b->param_bytes);
 }
 
+/* Elements of a unit's gradient as backward writes it. */
+static void arg_unit_grad(const struct builder *b, struct op *op, enum access access, int unit,
+    int64_t offset, int64_t elems)
+{
+    int64_t bytes = written_grad_bytes(b);
+    op_arg_part(
+        op, access, b->unit_grad[unit], (b->buckets[unit].at + offset) * bytes, elems * bytes);
+}
+
 void op_adapter_grad(struct builder *b, struct op *op, int unit, int64_t offset, int64_t elems)
 {
     bool is_later_micro = b->kind == SECTION_MIDDLE || b->kind == SECTION_LAST;
     bool has_something = !shards_gradients(b) && is_later_micro;
     if (has_something)
         op->flags |= OP_ACCUMULATE;
-    op_arg_part(op, has_something ? ACCESS_BOTH : ACCESS_WRITE, b->unit_grad[unit],
-        offset * written_grad_bytes(b), elems * written_grad_bytes(b));
+    arg_unit_grad(b, op, has_something ? ACCESS_BOTH : ACCESS_WRITE, unit, offset, elems);
 }
 
 void op_grad(
@@ -186,8 +203,7 @@ void op_grad(
     b->written[unit] |= 1u << first;
     if (has_something)
         op->flags |= OP_ACCUMULATE;
-    op_arg_part(op, has_something ? ACCESS_BOTH : ACCESS_WRITE, b->unit_grad[unit],
-        offset * written_grad_bytes(b), elems * written_grad_bytes(b));
+    arg_unit_grad(b, op, has_something ? ACCESS_BOTH : ACCESS_WRITE, unit, offset, elems);
 }
 
 /* --- gathers --- */
@@ -200,12 +216,17 @@ static bool visit_needs(const struct builder *b, const struct visit *v, int unit
     return unit == v->unit || (v->unit == head && unit == 0 && b->s->model.is_tied);
 }
 
+static int64_t gathered_bytes(const struct builder *b, int unit)
+{
+    return b->trained[unit].elems * b->param_bytes + b->frozen[unit].bytes;
+}
+
 /* Is a unit used at visit i still there at its next use j? Kept when asked for, when only one visit
  * lies between (the last block, around the head), or when it would be gathered again before i. */
-static bool stays_resident(const struct builder *b, int i, int j)
+static bool stays_resident(const struct builder *b, int unit, int i, int j)
 {
     const struct strategy *st = &b->s->strategy;
-    return !st->reshard_after_forward || j - i <= 2 || j - i <= st->prefetch;
+    return !strategy_reshards(st, gathered_bytes(b, unit)) || j - i <= 2 || j - i <= st->prefetch;
 }
 
 static int previous_use(const struct builder *b, const struct visit *visits, int at, int unit)
@@ -220,7 +241,7 @@ static void emit_gather(struct builder *b, int unit)
 {
     const struct unit_layout *u = &b->s->unit[unit];
     int64_t copies = b->profile->gathered_copies;
-    int64_t bytes = b->trained[unit].elems * b->param_bytes + b->frozen[unit].bytes;
+    int64_t bytes = gathered_bytes(b, unit);
     int32_t full = builder_unit_buffer(b, "gathered", PART_GATHERED, unit, bytes * copies);
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
     op->group = GROUP_SHARD;
@@ -244,12 +265,55 @@ static void for_missing(struct builder *b, const struct visit *visits, int at,
         if (!visit_needs(b, &visits[at], unit))
             continue;
         int before = previous_use(b, visits, at, unit);
-        if (before < 0 || !stays_resident(b, before, at))
+        if (before < 0 || !stays_resident(b, unit, before, at))
             emit(b, unit);
     }
 }
 
 /* --- reductions --- */
+
+/* Units from the head down, in the order in which backward is done with them, until there are
+ * enough bytes. */
+static void make_buckets(struct builder *b)
+{
+    int64_t enough = b->s->strategy.bucket_bytes;
+    for (int last = b->s->n_units - 1, first; last >= 0; last = first - 1) {
+        int64_t elems = b->trained[last].elems, at = 0, shard_at = 0;
+        for (first = last; elems > 0 && first > 0; first--) {
+            if (elems * b->grad_bytes >= enough || b->trained[first - 1].elems == 0)
+                break;
+            elems += b->trained[first - 1].elems;
+        }
+        for (int u = first; u <= last; u++) {
+            b->buckets[u] = (struct bucket){first, last, at, shard_at};
+            at += b->trained[u].elems;
+            shard_at += b->trained[u].shard_elems;
+        }
+    }
+}
+
+static int64_t bucket_elems(const struct builder *b, int unit)
+{
+    int last = b->buckets[unit].last;
+    return b->buckets[last].at + b->trained[last].elems;
+}
+
+static int64_t bucket_shard_elems(const struct builder *b, int unit)
+{
+    int last = b->buckets[unit].last;
+    return b->buckets[last].shard_at + b->trained[last].shard_elems;
+}
+
+/* A buffer for gradients of all units of a bucket, whichever comes first. */
+static int32_t begin_bucket_grad(struct builder *b, int unit)
+{
+    const struct bucket *k = &b->buckets[unit];
+    for (int u = k->first; u <= k->last; u++)
+        if (b->unit_grad[u] >= 0)
+            return b->unit_grad[u];
+    return builder_unit_buffer(
+        b, "unit_grad", PART_UNIT_GRADIENTS, unit, bucket_elems(b, unit) * written_grad_bytes(b));
+}
 
 static void begin_unit_grad(struct builder *b, int unit)
 {
@@ -262,10 +326,9 @@ static void begin_unit_grad(struct builder *b, int unit)
     }
     if (b->unit_grad[unit] >= 0)
         return;
-    b->unit_grad[unit] = builder_unit_buffer(
-        b, "unit_grad", PART_UNIT_GRADIENTS, unit, b->trained[unit].elems * written_grad_bytes(b));
+    b->unit_grad[unit] = begin_bucket_grad(b, unit);
     struct op *op = builder_op(b, OP_ZERO_GAPS, LANE_COMPUTE, unit);
-    op_arg(b, op, ACCESS_WRITE, b->unit_grad[unit]);
+    arg_unit_grad(b, op, ACCESS_WRITE, unit, 0, b->trained[unit].elems);
 }
 
 void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer)
@@ -279,47 +342,77 @@ void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t b
         (double)(b->s->buffers[buffer].bytes / b->grad_bytes) * (double)b->profile->reduce_bytes;
 }
 
+/* The first unit of a bucket stands for all of it. */
 static void emit_reduce_scatter(struct builder *b, int unit, int32_t grad)
 {
-    const struct trained_unit *u = &b->trained[unit];
+    const struct bucket *k = &b->buckets[unit];
     bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
+    int units = k->last - k->first + 1;
     struct op *op = builder_op(b, OP_REDUCE_SCATTER, LANE_REDUCE, unit);
     op->group = GROUP_SHARD;
-    op->dim[0] = u->elems;
-    op->dim[1] = u->shard_elems;
+    op->dim[0] = bucket_elems(b, unit);
+    op->dim[1] = bucket_shard_elems(b, unit);
+    op->dim[2] = units > 1 ? units : 0;
     op_arg(b, op, ACCESS_READ, b->unit_grad[unit]);
     if (shards_gradients(b)) {
         if (!is_first)
             op->flags |= OP_ACCUMULATE;
         op_arg(b, op, is_first ? ACCESS_WRITE : ACCESS_BOTH, grad);
+    } else if (units > 1) {
+        op->flags |= OP_IN_PLACE;
+        op_arg(b, op, ACCESS_WRITE, grad);
     } else {
-        op_arg_own(op, ACCESS_WRITE, grad, u->shard_elems * written_grad_bytes(b));
+        op_arg_own(op, ACCESS_WRITE, grad, OWNER_SHARD,
+            b->trained[unit].shard_elems * written_grad_bytes(b));
     }
     op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
-    op->bytes = (double)(u->elems * b->profile->reduce_bytes);
+    op->bytes = (double)(op->dim[0] * b->profile->reduce_bytes);
 }
 
-/* Reduce a unit whose gradient is complete, as the strategy wants it in this section. */
+/* Of what the ranks of a group hold alike, each replica sums the part that it updates. */
+static void emit_replica_scatter(struct builder *b, int unit, int32_t grad)
+{
+    int64_t own = own_elems(b, unit);
+    struct op *op = builder_op(b, OP_REDUCE_SCATTER, LANE_REDUCE, unit);
+    op->group = GROUP_REPLICA;
+    op->dim[0] = b->trained[unit].shard_elems;
+    op->dim[1] = own;
+    op_arg(b, op, ACCESS_READ, grad);
+    op_arg_own(op, ACCESS_WRITE, grad, OWNER_REPLICA, own * b->grad_bytes);
+    op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
+    op->bytes = (double)(op->dim[0] * b->profile->reduce_bytes);
+}
+
+static void reduce_over_replicas(struct builder *b, int unit, int32_t grad)
+{
+    if (strategy_replicas(&b->s->strategy) == 1)
+        return;
+    if (splits_over_replicas(b))
+        emit_replica_scatter(b, unit, grad);
+    else
+        emit_all_reduce(b, unit, GROUP_REPLICA, grad);
+}
+
+/* Reduce a unit whose gradient is complete, as the strategy wants it in this section; a bucket when
+ * its first unit is, which is the last to be. */
 static void reduce_unit(struct builder *b, int unit)
 {
     const struct strategy *st = &b->s->strategy;
     bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
     bool is_final = b->kind == SECTION_LAST || b->kind == SECTION_ONLY;
     bool is_parked = strategy_parks_gradients(st);
-    int32_t grad = b->s->state[unit].grad;
     emit_parked_down(b);
-    if (b->trained[unit].elems == 0)
+    if (unit < 0 || unit != b->buckets[unit].first || bucket_elems(b, unit) == 0)
         return;
-    if (is_parked)
-        grad = begin_parked_grad(b, unit, is_first);
+    int32_t grad = is_parked ? begin_parked_grad(b, unit, is_first) : b->s->state[unit].grad;
     if (shards_gradients(b))
         emit_reduce_scatter(b, unit, grad);
     else if (is_final && st->kind == STRATEGY_ZERO1)
         emit_reduce_scatter(b, unit, grad);
     else if (is_final)
         emit_all_reduce(b, unit, GROUP_WORLD, grad);
-    if (is_final && st->kind == STRATEGY_HSDP && st->ranks > st->shard_degree)
-        emit_all_reduce(b, unit, GROUP_REPLICA, grad);
+    if (is_final)
+        reduce_over_replicas(b, unit, grad);
     if (is_parked)
         park_grad(b, unit, grad, is_final);
 }
@@ -435,8 +528,7 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
         bring_parameters(b, &p, i);
         emit_visit(b, &visits[i]);
         move_activations(b, &p, i);
-        if (to_reduce >= 0)
-            reduce_unit(b, to_reduce);
+        reduce_unit(b, to_reduce);
         to_reduce = visits[i].is_backward ? visits[i].unit : -1;
     }
     if (to_reduce >= 0)
@@ -448,10 +540,16 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
 
 /* --- boundary --- */
 
-int64_t own_elems(const struct builder *b, int unit)
+/* Of a unit that a rank answers for, whether or not the others hold it too. */
+static int64_t part_elems(const struct builder *b, int unit)
 {
     const struct trained_unit *u = &b->trained[unit];
-    return shards_optimizer(b) ? u->shard_elems : u->elems;
+    return splits_over_replicas(b) ? u->elems / b->s->parts : u->shard_elems;
+}
+
+int64_t own_elems(const struct builder *b, int unit)
+{
+    return shards_optimizer(b) ? part_elems(b, unit) : b->trained[unit].elems;
 }
 
 /* The parameters that are trained. */
@@ -461,28 +559,52 @@ int32_t trained_param(const struct builder *b, int unit)
     return trains_all(b) ? st->param : st->adapter;
 }
 
-/* The own part of a persistent buffer that may hold the whole unit. */
-void arg_own_part(struct builder *b, struct op *op, enum access access, int32_t buffer,
-    bool is_sharded, int64_t bytes)
+/* Whose part of a buffer the rank answers for, when the buffer is a shard or the whole unit. */
+static enum owner owner_in(const struct builder *b, bool is_sharded)
 {
-    if (is_sharded || !shards_optimizer(b))
-        op_arg(b, op, access, buffer);
-    else
-        op_arg_own(op, access, buffer, bytes);
+    if (!is_sharded)
+        return OWNER_SHARD;
+    return splits_over_replicas(b) ? OWNER_REPLICA : OWNER_NONE;
 }
 
-void emit_grad_norm(struct builder *b, int unit, int32_t grad)
+void arg_own_param(struct builder *b, struct op *op, enum access access, int unit, int32_t buffer)
 {
-    const struct trained_unit *u = &b->trained[unit];
-    struct op *op = builder_op(b, OP_GRAD_NORM, LANE_COMPUTE, unit);
-    op->dim[0] = u->shard_elems;
-    /* replicated gradients are split as sharded ones are, so that the sum has the same order */
-    if (shards_gradients(b))
-        op_arg(b, op, ACCESS_READ, grad);
+    enum owner owner = shards_optimizer(b) ? owner_in(b, shards_parameters(b)) : OWNER_NONE;
+    if (owner == OWNER_NONE)
+        op_arg(b, op, access, buffer);
     else
-        op_arg_own(op, ACCESS_READ, grad, u->shard_elems * written_grad_bytes(b));
+        op_arg_own(op, access, buffer, owner, own_elems(b, unit) * b->shard_bytes);
+}
+
+/* So many elements of a unit's gradient, of the whole of it or of the rank's part. */
+static void arg_grad(struct builder *b, struct op *op, int unit, enum owner owner, int64_t elems)
+{
+    const struct bucket *k = &b->buckets[unit];
+    int64_t at = shards_gradients(b) ? k->shard_at : k->at;
+    add_arg(op, (struct ref){.buffer = b->s->state[unit].grad,
+                    .access = ACCESS_READ,
+                    .owner = (uint8_t)owner,
+                    .offset = at * b->grad_bytes,
+                    .bytes = elems * b->grad_bytes});
+}
+
+void arg_own_grad(struct builder *b, struct op *op, int unit)
+{
+    enum owner owner = shards_optimizer(b) ? owner_in(b, shards_gradients(b)) : OWNER_NONE;
+    arg_grad(b, op, unit, owner, own_elems(b, unit));
+}
+
+void emit_grad_norm(struct builder *b, int unit, int32_t parked)
+{
+    struct op *op = builder_op(b, OP_GRAD_NORM, LANE_COMPUTE, unit);
+    op->dim[0] = part_elems(b, unit);
+    /* replicated gradients are split as sharded ones are, so that the sum has the same order */
+    if (parked >= 0)
+        op_arg(b, op, ACCESS_READ, parked);
+    else
+        arg_grad(b, op, unit, owner_in(b, shards_gradients(b)), op->dim[0]);
     op_arg(b, op, ACCESS_BOTH, b->s->scalars);
-    op->flops = 2.0 * (double)u->shard_elems;
+    op->flops = 2.0 * (double)op->dim[0];
 }
 
 /* Parameters that lie on the host are written into a buffer on their way down. */
@@ -506,31 +628,32 @@ static void emit_adamw_device(struct builder *b, int unit)
     int32_t param = begin_param_update(b, unit);
     struct op *op = builder_op(b, OP_ADAMW, LANE_COMPUTE, unit);
     op->dim[0] = n;
-    arg_own_part(b, op, ACCESS_READ, st->grad, shards_gradients(b), n * b->grad_bytes);
+    arg_own_grad(b, op, unit);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_BOTH, st->master);
     else
-        arg_own_part(b, op, ACCESS_BOTH, param, shards_parameters(b), n * b->shard_bytes);
+        arg_own_param(b, op, ACCESS_BOTH, unit, param);
     op_arg(b, op, ACCESS_BOTH, st->m);
     op_arg(b, op, ACCESS_BOTH, st->v);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     if (st->master >= 0)
-        arg_own_part(b, op, ACCESS_WRITE, param, shards_parameters(b), n * b->shard_bytes);
+        arg_own_param(b, op, ACCESS_WRITE, unit, param);
     op->flops = 12.0 * (double)n;
     if (param != trained_param(b, unit))
         emit_param_down(b, unit, param);
 }
 
-static void emit_param_gather(struct builder *b, int unit)
+/* What others updated of the parameters that the rank holds. */
+static void emit_param_gather(struct builder *b, int unit, enum op_group group)
 {
     const struct trained_unit *u = &b->trained[unit];
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
-    op->group = GROUP_SHARD;
+    op->group = (uint8_t)group;
     op->flags |= OP_IN_PLACE;
-    op->dim[0] = u->elems;
-    op->dim[1] = u->shard_elems;
+    op->dim[0] = group == GROUP_REPLICA ? u->shard_elems : u->elems;
+    op->dim[1] = own_elems(b, unit);
     op_arg(b, op, ACCESS_BOTH, trained_param(b, unit));
-    op->bytes = (double)(u->elems * b->param_bytes);
+    op->bytes = (double)(op->dim[0] * b->param_bytes);
 }
 
 /* Embedding and head have nothing to update where adapters of blocks are trained. */
@@ -546,8 +669,10 @@ static void find_trained(const struct builder *b, int *first, int *end)
 
 static void finish_update(struct builder *b, int unit)
 {
-    if (shards_optimizer(b) && !shards_parameters(b))
-        emit_param_gather(b, unit);
+    if (splits_over_replicas(b))
+        emit_param_gather(b, unit, GROUP_REPLICA);
+    else if (shards_optimizer(b) && !shards_parameters(b))
+        emit_param_gather(b, unit, GROUP_SHARD);
 }
 
 static void emit_boundary(struct builder *b)
@@ -558,9 +683,9 @@ static void emit_boundary(struct builder *b)
     begin_section(b, SECTION_BOUNDARY, 1);
     /* from the last unit on, as those that leave the device are taken: sums of the same order */
     for (int u = end - 1; u >= first && !strategy_parks_gradients(&s->strategy); u--)
-        emit_grad_norm(b, u, s->state[u].grad);
+        emit_grad_norm(b, u, -1);
     emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
-    emit_scalars(b, GROUP_SHARD, SCALAR_SQUARES, 1);
+    emit_scalars(b, splits_over_replicas(b) ? GROUP_WORLD : GROUP_SHARD, SCALAR_SQUARES, 1);
     if (s->strategy.offload & OFFLOAD_OPTIMIZER) {
         struct host_updates updates = {.next = first, .fetched = first, .end = end};
         while (updates.next < end) {
@@ -633,8 +758,11 @@ static void make_state(struct builder *b)
                 continue;
             st->adapter = placed_buffer(b, "adapter", PART_PARAMETERS, u, bytes, params);
         }
-        st->grad = placed_buffer(b, "grad", PART_GRADIENTS, u,
-            (shards_gradients(b) ? l->shard_elems : l->elems) * b->grad_bytes, grads);
+        const struct bucket *k = &b->buckets[u];
+        int64_t elems = shards_gradients(b) ? bucket_shard_elems(b, u) : bucket_elems(b, u);
+        st->grad = u > k->first
+                       ? s->state[k->first].grad
+                       : placed_buffer(b, "grad", PART_GRADIENTS, u, elems * b->grad_bytes, grads);
         st->master =
             is_mastered ? optimizer_buffer(b, "master", u, own * s->strategy.master_bytes) : -1;
         st->m = optimizer_buffer(b, "m", u, own * s->strategy.moment_bytes / 2);
@@ -700,6 +828,21 @@ static void build_sections(struct builder *b)
         emit_micro(b, SECTION_EVALUATION, 0);
 }
 
+/* A unit is padded so that its parts are even; each shard holds as many of them as any other. */
+static void lay_out_unit(struct builder *b, int unit)
+{
+    struct schedule *s = b->s;
+    struct unit_layout *u = &s->unit[unit];
+    struct trained_unit *t = &b->trained[unit];
+    model_unit_layout(&s->model, unit, s->parts, u);
+    *t = model_trained_unit(&s->model, unit, u, s->parts);
+    if (s->parts > s->shards) {
+        u->shard_elems = u->elems / s->shards;
+        t->shard_elems = t->elems / s->shards;
+    }
+    b->frozen[unit] = model_frozen_unit(&s->model, unit, u, b->act_bytes);
+}
+
 enum rc schedule_build(
     struct schedule **out, const struct model *m, const struct strategy *st, struct err *e)
 {
@@ -714,6 +857,7 @@ enum rc schedule_build(
     s->strategy = split_strategy(st);
     s->n_units = model_units(&s->model);
     s->shards = st->kind == STRATEGY_HSDP ? st->shard_degree : s->strategy.ranks;
+    s->parts = st->splits_over_replicas ? s->strategy.ranks : s->shards;
     size_t units = (size_t)s->n_units;
     s->unit = base_calloc(units, sizeof(*s->unit));
     s->state = base_calloc(units, sizeof(*s->state));
@@ -731,21 +875,21 @@ enum rc schedule_build(
     b.gathered = base_calloc(units, sizeof(*b.gathered));
     b.shard_up = base_calloc(units, sizeof(*b.shard_up));
     b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));
+    b.buckets = base_calloc(units, sizeof(*b.buckets));
     b.written = base_calloc(units, sizeof(*b.written));
     b.acts = base_calloc(units, sizeof(*b.acts));
     b.trained = base_calloc(units, sizeof(*b.trained));
     b.frozen = base_calloc(units, sizeof(*b.frozen));
-    for (int u = 0; u < s->n_units; u++) {
-        model_unit_layout(&s->model, u, s->shards, &s->unit[u]);
-        b.trained[u] = model_trained_unit(&s->model, u, &s->unit[u], s->shards);
-        b.frozen[u] = model_frozen_unit(&s->model, u, &s->unit[u], b.act_bytes);
-    }
+    for (int u = 0; u < s->n_units; u++)
+        lay_out_unit(&b, u);
+    make_buckets(&b);
     make_state(&b);
     build_sections(&b);
     finish(&b);
     free(b.gathered);
     free(b.shard_up);
     free(b.unit_grad);
+    free(b.buckets);
     free(b.written);
     free(b.acts);
     free(b.trained);

@@ -20,6 +20,13 @@ struct block_acts {
     int32_t low;           /* (T,rank) of each adapted matrix: its input times A */
 };
 
+/* Units first to last, whose gradients are reduced together. Where the gradient of one of them lies
+ * among theirs, in elements: whole, and the own shard. */
+struct bucket {
+    int first, last;
+    int64_t at, shard_at;
+};
+
 struct builder {
     struct schedule *s;
     int32_t ops_cap, buffers_cap;
@@ -34,6 +41,7 @@ struct builder {
     int32_t workspace, reduce_scratch;
     int32_t *gathered;       /* per unit: buffer with the full parameters now, -1 */
     int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */
+    struct bucket *buckets;  /* per unit: the one it is reduced with */
     uint32_t *written;       /* per unit: roles whose gradient was written in this micro step */
     struct block_acts *acts; /* per unit: kept for backward */
     struct trained_unit *trained; /* per unit */
@@ -105,13 +113,13 @@ bool shards_optimizer(const struct builder *b);
 int32_t trained_param(const struct builder *b, int unit);
 /* Elements of a unit that the rank updates. */
 int64_t own_elems(const struct builder *b, int unit);
-/* The rank's part of a buffer of so many bytes per rank. */
-void op_arg_own(struct op *op, enum access access, int32_t buffer, int64_t bytes);
-/* The same of a buffer that may be sharded already. */
-void arg_own_part(struct builder *b, struct op *op, enum access access, int32_t buffer,
-    bool is_sharded, int64_t bytes);
-/* Squares of gradients, the own part of a unit in a buffer. */
-void emit_grad_norm(struct builder *b, int unit, int32_t grad);
+/* The part that the rank updates of parameters, in a buffer that may hold the whole unit. */
+void arg_own_param(struct builder *b, struct op *op, enum access access, int unit, int32_t buffer);
+/* The same of the unit's reduced gradient. */
+void arg_own_grad(struct builder *b, struct op *op, int unit);
+/* Squares of the own part of a unit's gradient; parked: the buffer it is in before it goes to the
+ * host, else -1. */
+void emit_grad_norm(struct builder *b, int unit, int32_t parked);
 void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer);
 
 /* --- what is kept off the device (schedule_offload.c) --- */

@@ -204,7 +204,7 @@ static int32_t emit_grad_down(struct builder *b, int unit)
         return b->s->state[unit].grad;
     int32_t down = host_buffer(b, "grad_down", PART_GRADIENTS, unit, n * bytes);
     struct op *op = emit_copy(b, OP_COPY_DOWN, unit, n, bytes);
-    arg_own_part(b, op, ACCESS_READ, b->s->state[unit].grad, shards_gradients(b), n * bytes);
+    arg_own_grad(b, op, unit);
     op_arg(b, op, ACCESS_WRITE, down);
     return down;
 }
@@ -243,8 +243,7 @@ static void emit_adamw_host(struct builder *b, int unit, const struct host_unit 
         return;
     op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
     op_arg(b, op, ACCESS_READ, up);
-    arg_own_part(
-        b, op, ACCESS_WRITE, trained_param(b, unit), shards_parameters(b), n * b->shard_bytes);
+    arg_own_param(b, op, ACCESS_WRITE, unit, trained_param(b, unit));
 }
 
 /* Gradients and states of the next unit come while the host works on this one, and go while it

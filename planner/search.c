@@ -208,6 +208,7 @@ struct estimate cell_estimate(const struct finder *f, const struct cell *c)
 /* The schedule of a strategy in full; findings on other tracks may be of the same. */
 struct whole {
     size_t race, index;
+    int full_blocks;
     struct prepared *prepared;
 };
 
@@ -215,12 +216,15 @@ static enum rc whole_of(
     const struct prepared **out, struct finder *f, const struct finding *found, struct err *e)
 {
     for (size_t i = 0; i < f->n_wholes; i++) {
-        if (f->wholes[i].race != found->race || f->wholes[i].index != found->index)
+        const struct whole *w = &f->wholes[i];
+        if (w->race != found->race || w->index != found->index ||
+            w->full_blocks != found->strategy.full_blocks)
             continue;
         *out = f->wholes[i].prepared;
         return RC_OK;
     }
-    struct whole w = {.race = found->race, .index = found->index};
+    struct whole w = {
+        .race = found->race, .index = found->index, .full_blocks = found->strategy.full_blocks};
     enum rc rc = prepared_make(&w.prepared, &f->in->job->model, &found->strategy, true, e);
     if (rc)
         return rc;
@@ -230,18 +234,34 @@ static enum rc whole_of(
     return RC_OK;
 }
 
+/* What fills the memory by a few blocks may not quite fit as a whole: then with more in full. */
+static enum rc make_whole(struct finder *f, struct finding *found, struct err *e)
+{
+    const struct machine *mc = &f->tracks[found->track].machine;
+    int most = (int)f->in->job->model.layers - 1;
+    const struct prepared *whole = NULL;
+    struct estimate x;
+    for (;;) {
+        enum rc rc = whole_of(&whole, f, found, e);
+        if (rc)
+            return rc;
+        prepared_estimate(&x, whole, mc);
+        if (!found->is_filling || estimate_fits(&x) || found->strategy.full_blocks == most)
+            break;
+        found->strategy.full_blocks++;
+    }
+    found->whole = base_alloc(sizeof *found->whole);
+    *found->whole = x;
+    return RC_OK;
+}
+
 enum rc cell_whole_estimate(
     struct estimate *out, struct finder *f, const struct cell *c, struct err *e)
 {
     struct finding *found = c->best;
-    const struct prepared *whole = NULL;
-    enum rc rc = found->whole ? RC_OK : whole_of(&whole, f, found, e);
+    enum rc rc = found->whole ? RC_OK : make_whole(f, found, e);
     if (rc)
         return rc;
-    if (!found->whole) {
-        found->whole = base_alloc(sizeof *found->whole);
-        prepared_estimate(found->whole, whole, &f->tracks[found->track].machine);
-    }
     *out = *found->whole;
     limit_node(out, &f->groups[c->group].hw);
     return RC_OK;

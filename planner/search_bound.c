@@ -12,7 +12,8 @@ struct traffic_class {
     enum strategy_kind kind;
     enum precision precision;
     int64_t shard_degree;
-    bool reshards;
+    bool reshards;    /* blocks are freed after their forward */
+    bool is_bucketed; /* how many reductions there are, and of which sizes, is not looked at */
 };
 /* Seconds of collectives beside a section's computing. */
 struct wires {
@@ -50,14 +51,19 @@ struct bounds {
         uint32_t work, traffic;
         double live_bytes;
         int64_t host_bytes, disk_bytes; /* of a node */
-    } * places;                         /* per strategy */
-    double doublings;                   /* of 8 ranks */
+        /* where the machine decides how many blocks recompute in full: the class with all of them,
+         * and live bytes in the head with none and with all */
+        uint32_t full_work;
+        double head_bytes, full_head_bytes;
+    } * places;       /* per strategy */
+    double doublings; /* of 8 ranks */
 };
 
 static bool same_traffic(const struct traffic_class *a, const struct traffic_class *b)
 {
     return a->kind == b->kind && a->precision == b->precision &&
-           a->shard_degree == b->shard_degree && a->reshards == b->reshards;
+           a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
+           a->is_bucketed == b->is_bucketed;
 }
 
 /* --- classes --- */
@@ -111,9 +117,19 @@ static void add_gathered(struct live_beside *x, const struct traffic_kind *k, co
     x->block += block * (in_block - (model_is_quantised(m, 1) ? 1 : 0));
 }
 
+static bool frees_blocks(const struct model *m, const struct strategy *s)
+{
+    struct traffic_kind k = {.key = {.kind = s->kind, .precision = s->precision}};
+    if (s->reshard_above_bytes == 0)
+        return s->reshard_after_forward;
+    fill_units(&k, m, space_unit_shards(s));
+    return strategy_reshards(s, (int64_t)k.units[UNIT_BLOCK].gathered_bytes);
+}
+
 static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
 {
-    struct traffic_class key = {s->kind, s->precision, s->shard_degree, s->reshard_after_forward};
+    struct traffic_class key = {
+        s->kind, s->precision, s->shard_degree, frees_blocks(b->model, s), s->bucket_bytes > 0};
     for (size_t i = 0; i < b->n_traffics; i++)
         if (same_traffic(&b->traffics[i].key, &key))
             return (uint32_t)i;
@@ -168,12 +184,30 @@ static int64_t least_host_bytes(
 
 /* States, and the worst of a few moments beside them. */
 static double least_live_bytes(
-    const struct bounds *b, const struct strategy *s, const struct place *p)
+    const struct bounds *b, const struct strategy *s, const struct place *p, uint32_t of_work)
 {
     const struct traffic_kind *k = &b->traffics[p->traffic];
-    struct live_beside work = works_live(b->works, p->work);
+    struct live_beside work = works_live(b->works, of_work);
     double head = work.head + k->beside.head, block = work.block + k->beside.block;
     return (double)space_state_bytes(&k->elems, s) + fmax(work.any, fmax(head, block));
+}
+
+/* However many blocks recompute in full, it is no less than with all of them. */
+static enum rc fill_live_bytes(
+    const struct bounds *b, const struct strategy *s, struct place *p, struct err *e)
+{
+    const struct traffic_kind *k = &b->traffics[p->traffic];
+    double beside = (double)space_state_bytes(&k->elems, s) + k->beside.head;
+    struct strategy full = *s;
+    p->full_work = p->work;
+    full.recompute = RECOMPUTE_FULL;
+    enum rc rc = s->full_blocks ? works_find(&p->full_work, b->works, &full, e) : RC_OK;
+    if (rc)
+        return rc;
+    p->live_bytes = least_live_bytes(b, s, p, p->full_work);
+    p->head_bytes = beside + works_live(b->works, p->work).head;
+    p->full_head_bytes = beside + works_live(b->works, p->full_work).head;
+    return RC_OK;
 }
 
 enum rc bounds_new(
@@ -194,9 +228,10 @@ enum rc bounds_new(
         struct place *p = &b->places[i];
         p->traffic = find_traffic(b, s);
         rc = works_find(&p->work, works, s, e);
+        if (!rc)
+            rc = fill_live_bytes(b, s, p, e);
         if (rc)
             break;
-        p->live_bytes = least_live_bytes(b, s, p);
         p->host_bytes = least_host_bytes(b, s, p, is_gpu);
         p->disk_bytes = least_disk_bytes(b, s, p);
     }
@@ -242,6 +277,8 @@ static void price_collectives(struct unit_s *out, const struct traffic_class *k,
     if (k->kind == STRATEGY_HSDP)
         out->last_reduce = machine_collective_s(
             mc, COLLECTIVE_ALL_REDUCE, machine_replica_group(s), u->shard_elems * 4);
+    if (k->is_bucketed)
+        out->reduce = out->last_reduce = 0;
 }
 
 static struct unit_s price_unit(const struct traffic_class *k, const struct machine *mc,
@@ -338,18 +375,33 @@ static double boundary_s(const struct bounds *b, const struct machine *mc, const
     return fmax(least, machine_disk_s(mc, 2.0 * (double)state_elem_bytes(s) * own));
 }
 
+/* Computing of a micro step: where blocks are of two kinds, with as few in full as memory allows in
+ * the head, where each saves the same. */
+static struct compute_s compute_of(const struct bounds *b, const struct track *t, size_t i)
+{
+    const struct place *p = &b->places[i];
+    struct compute_s none = t->compute_s[p->work], full = t->compute_s[p->full_work];
+    if (p->full_work == p->work)
+        return none;
+    double saved = p->head_bytes - p->full_head_bytes, layers = (double)b->model->layers;
+    double share = saved > 0 ? (p->head_bytes - track_capacity_bytes(t)) / saved : 0;
+    share = fmin(1, fmax(1 / layers, share));
+    return (struct compute_s){none.before + share * (full.before - none.before),
+        none.after + share * (full.after - none.after)};
+}
+
 static double step_s(
     const struct bounds *b, const struct track *t, const struct traffic *traffics, size_t i)
 {
     const struct strategy *s = &b->space->items[i];
     const struct machine *mc = &t->machine;
     const struct traffic *wires = &traffics[b->places[i].traffic];
-    const struct compute_s *compute = &t->compute_s[b->places[i].work];
+    struct compute_s compute = compute_of(b, t, i);
     if (b->places[i].live_bytes > track_capacity_bytes(t) || !machine_computes(mc, s->precision))
         return INFINITY;
-    double step = section_s(mc, compute, &wires->last) + boundary_s(b, mc, wires, s);
+    double step = section_s(mc, &compute, &wires->last) + boundary_s(b, mc, wires, s);
     if (s->grad_accum > 1)
-        step += (double)(s->grad_accum - 1) * section_s(mc, compute, &wires->micro);
+        step += (double)(s->grad_accum - 1) * section_s(mc, &compute, &wires->micro);
     step += mc->step_overhead_s;
     return step * (1 + mc->jitter_per_doubling * b->doublings) * (1 - 1e-9);
 }

@@ -54,6 +54,7 @@ struct track {
 struct finding {
     size_t track, race, index; /* the strategy is the index-th of the race's space */
     struct strategy strategy;
+    bool is_filling;          /* its blocks in full are those that the machine asks for */
     struct estimate estimate; /* without a limit of host memory */
     struct estimate *whole;   /* the same of the whole schedule, NULL: not made yet */
     struct finding *next;

@@ -121,6 +121,8 @@ static struct finding *keep(struct heat *h, size_t i, const struct estimate *x)
         .strategy = r->space.items[i],
         .estimate = *x,
         .next = r->f->findings};
+    found->is_filling = found->strategy.full_blocks == STRATEGY_FILL;
+    found->strategy.full_blocks = x->full_blocks;
     r->f->findings = found;
     return found;
 }

@@ -518,10 +518,10 @@ static enum rc add_plan(struct finder *f, struct candidate *x, struct err *e)
     str_copy(p->stack, sizeof p->stack, f->tracks[c->track].machine.stack);
     p->offer = x->offer;
     p->nodes = c->nodes;
-    p->strategy = c->best->strategy;
     enum rc rc = cell_whole_estimate(&p->estimate, f, c, e);
     if (rc)
         return rc;
+    p->strategy = c->best->strategy; /* which may have been settled by it */
     const struct offer *o = offers_at(f->in->offers, x->offer);
     bill_make(&p->bill, f->in->job, o, c->nodes, &p->estimate);
     p->ignores_interruptions = bill_ignores_interruptions(o);

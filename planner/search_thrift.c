@@ -40,11 +40,12 @@ void thrifts_free(struct thrifts *t)
     }
 }
 
-static bool is_thrifty(const struct strategy *s)
+/* Where the job leaves the search a choice. */
+static bool is_thrifty(const struct strategy *s, const struct job *j)
 {
-    bool is_spare =
-        s->prefetch == 1 && s->reshard_after_forward && (s->loss_chunks > 1 || s->seq < 8);
-    return s->micro_batch == 1 && s->recompute == RECOMPUTE_FULL &&
+    bool is_freed = j->reshard[0] || (s->reshard_after_forward && s->reshard_above_bytes == 0);
+    bool is_spare = s->prefetch == 1 && is_freed && (s->loss_chunks > 1 || s->seq < 8);
+    return s->micro_batch == 1 && (j->recompute[0] || s->recompute == RECOMPUTE_FULL) &&
            (is_spare || !profile_of(s->engine)->is_bundled);
 }
 
@@ -70,11 +71,11 @@ static void bound_thrifty(
     t->least_node = bounds_node_bytes(b, i);
 }
 
-static void keep_thrifty(struct space *space)
+static void keep_thrifty(struct space *space, const struct job *j)
 {
     size_t n = 0;
     for (size_t i = 0; i < space->n; i++)
-        if (is_thrifty(&space->items[i]))
+        if (is_thrifty(&space->items[i], j))
             space->items[n++] = space->items[i];
     space->n = n;
 }
@@ -84,13 +85,14 @@ static void add_thrifty(struct thrifts *t, const struct job *j, struct works *wo
     struct space space;
     struct bounds *bounds = NULL;
     space_make(&space, j, &t->shape, (enum space_stage)stage);
-    keep_thrifty(&space);
+    keep_thrifty(&space, j);
     if (profile_of(j->engine)->is_bundled &&
         bounds_new(&bounds, works, &space, t->shape.is_gpu, NULL))
         bounds = NULL;
     t->items = base_realloc(t->items, (t->n + space.n + 1) * sizeof *t->items);
     for (size_t i = 0; i < space.n; i++) {
-        t->items[t->n] = (struct thrifty){.strategy = space.items[i], .place = t->n};
+        t->items[t->n] =
+            (struct thrifty){.strategy = estimate_least(&space.items[i], &j->model), .place = t->n};
         if (bounds)
             bound_thrifty(&t->items[t->n], bounds, i, &j->model);
         t->n++;

@@ -32,17 +32,40 @@ static void add_micro_batches(struct maker *k, struct strategy s)
     }
 }
 
+/* Products of the FFN alone save no more for their time than recompute in full, so that they are
+ * there only where they are asked for. */
+static bool is_wanted(const struct job *j, int recompute)
+{
+    if (j->recompute[0] == '\0')
+        return recompute != RECOMPUTE_SELECTIVE_FFN;
+    return job_allows(j->recompute, recompute_name((enum recompute)recompute));
+}
+
+/* The first blocks in full, the others selective, which is cheap for what it saves. Memory is short
+ * then, and logits in chunks cost less than a block. */
+static void add_mixed(struct maker *k, struct strategy s)
+{
+    bool is_asked = k->job->recompute[0] && job_allows(k->job->recompute, "mixed");
+    if (k->stage != SPACE_USUAL || k->job->model.layers < 3 || !is_asked)
+        return;
+    s.recompute = RECOMPUTE_SELECTIVE;
+    s.full_blocks = STRATEGY_FILL;
+    s.loss_chunks = s.seq < 8 ? 1 : 8;
+    add_micro_batches(k, s);
+}
+
 static void add_recomputes(struct maker *k, struct strategy s)
 {
     static const int chunks[] = {1, 8};
     for (int recompute = RECOMPUTE_NONE; recompute <= RECOMPUTE_FULL; recompute++) {
-        for (size_t c = 0; c < BASE_COUNT(chunks); c++) {
+        for (size_t c = 0; c < BASE_COUNT(chunks) && is_wanted(k->job, recompute); c++) {
             s.recompute = (enum recompute)recompute;
             s.loss_chunks = chunks[c];
             if (chunks[c] <= s.seq)
                 add_micro_batches(k, s);
         }
     }
+    add_mixed(k, s);
 }
 
 /* What makes room at the price of time, from nothing to everything. */
@@ -61,6 +84,30 @@ static void add_savings(struct maker *k, struct strategy s)
     }
 }
 
+/* Words of a job are known to be good when it is finished. */
+static void add_bucketed(struct maker *k, struct strategy s)
+{
+    if (k->job->bucket[0])
+        strategy_parse_bucket(&s, k->job->bucket, NULL);
+    add_savings(k, s);
+}
+
+static void add_gathered(struct maker *k, struct strategy s)
+{
+    const char *reshard = k->job->reshard;
+    if (reshard[0])
+        strategy_parse_reshard(&s, reshard, NULL);
+    add_savings(k, s);
+    if (k->stage != SPACE_USUAL)
+        return;
+    s.prefetch = 2;
+    add_savings(k, s);
+    s.prefetch = 1;
+    s.reshard_after_forward = false;
+    if (!reshard[0])
+        add_savings(k, s);
+}
+
 static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
 {
     bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
@@ -75,14 +122,10 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.shard_degree = degree;
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
             continue;
-        add_savings(k, s);
-        if (!is_gathered || k->stage != SPACE_USUAL)
-            continue;
-        s.prefetch = 2;
-        add_savings(k, s);
-        s.prefetch = 1;
-        s.reshard_after_forward = false;
-        add_savings(k, s);
+        if (is_gathered)
+            add_gathered(k, s);
+        else
+            add_bucketed(k, s);
     }
 }
 

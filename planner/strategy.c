@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/units.h"
 #include "planner/model.h"
 #include "planner/split.h"
 
@@ -12,7 +13,8 @@ enum { MAX_RANKS = 1 << 20, MAX_MICRO_BATCH = 1 << 20, MAX_GRAD_ACCUM = STRATEGY
 /* --- words --- */
 
 static const char *const kind_names[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
-static const char *const recompute_names[] = {"none", "selective", "full"};
+static const char *const recompute_names[] = {"none", "selective", "selective-ffn", "full"};
+static const char mixed_name[] = "mixed";
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", "fp4"};
 
 static enum rc parse_word(
@@ -46,6 +48,11 @@ static enum rc parse_word(
 WORDS(strategy_kind, strategy_kind, kind_names, "strategy")
 WORDS(recompute, recompute, recompute_names, "recompute mode")
 WORDS(precision, precision, precision_names, "precision")
+
+const char *strategy_recompute_name(const struct strategy *s)
+{
+    return s->full_blocks ? mixed_name : recompute_names[s->recompute];
+}
 
 /* Those of the search first; the others are said of runs of other engines. */
 static const struct {
@@ -115,6 +122,46 @@ int64_t precision_bytes(enum precision p)
     return p == PRECISION_FP32 ? 4 : 2;
 }
 
+enum rc strategy_parse_reshard(struct strategy *s, const char *text, struct err *e)
+{
+    int64_t above = 0;
+    bool is_word = strcmp(text, "always") == 0 || strcmp(text, "never") == 0;
+    if (!is_word && units_parse_bytes(text, &above, e))
+        return err_set(e, RC_USAGE,
+            "parameters are freed after forward always, never, or above a size as in 64MiB, not "
+            "'%s'",
+            text);
+    s->reshard_after_forward = strcmp(text, "never") != 0;
+    s->reshard_above_bytes = above;
+    return RC_OK;
+}
+
+enum rc strategy_parse_bucket(struct strategy *s, const char *text, struct err *e)
+{
+    int64_t bytes = INT64_MAX;
+    if (strcmp(text, "unlimited") != 0 && units_parse_bytes(text, &bytes, e))
+        return err_set(e, RC_USAGE, "a bucket is a size as in 64MiB, or unlimited, not '%s'", text);
+    if (bytes < STRATEGY_LEAST_BUCKET)
+        return err_set(e, RC_USAGE, "a bucket has 16MiB or more, not '%s'", text);
+    s->bucket_bytes = bytes;
+    return RC_OK;
+}
+
+enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct err *e)
+{
+    bool is_mixed = text && strcmp(text, mixed_name) == 0;
+    s->full_blocks = is_mixed ? STRATEGY_FILL : 0;
+    s->recompute = RECOMPUTE_SELECTIVE;
+    if (is_mixed)
+        return RC_OK;
+    enum rc rc = recompute_parse(text, &s->recompute, e);
+    return rc ? err_set(e, RC_USAGE,
+                    "unknown recompute mode '%s'; there are none, selective, selective-ffn, full, "
+                    "mixed",
+                    text ? text : "")
+              : RC_OK;
+}
+
 /* --- defaults and checks --- */
 
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node)
@@ -175,6 +222,52 @@ static enum rc check_ranges(const struct strategy *s, const struct model *m, str
     for (size_t i = 0; !rc && i < BASE_COUNT(range); i++)
         rc = in_range(range[i].what, range[i].v, range[i].max, e);
     return rc;
+}
+
+/* How gradients and states of kinds that have them are moved. */
+static enum rc check_moves(const struct strategy *s, struct err *e)
+{
+    if (s->splits_over_replicas && s->kind != STRATEGY_HSDP)
+        return err_set(e, RC_INVALID,
+            "only hsdp has replicas to split optimizer states over, %s has not",
+            kind_names[s->kind]);
+    if (s->splits_over_replicas && (s->offload & OFFLOAD_PARAMETERS))
+        return err_set(e, RC_INVALID,
+            "optimizer states over all replicas go with parameters on the device, not with "
+            "offload '%s'",
+            offload_name(s->offload));
+    if (s->bucket_bytes < 0 || s->reshard_above_bytes < 0)
+        return err_set(e, RC_INVALID, "a size of %lld bytes",
+            (long long)(s->bucket_bytes < 0 ? s->bucket_bytes : s->reshard_above_bytes));
+    if (s->bucket_bytes > 0 && s->kind > STRATEGY_ZERO2)
+        return err_set(e, RC_INVALID,
+            "%s reduces the gradients of each unit alone: buckets are for ddp, zero1 and zero2",
+            kind_names[s->kind]);
+    return RC_OK;
+}
+
+static enum rc check_recompute(const struct strategy *s, const struct model *m, struct err *e)
+{
+    if (s->full_blocks == 0)
+        return RC_OK;
+    if (s->recompute == RECOMPUTE_FULL)
+        return err_set(e, RC_INVALID, "mixed recompute needs blocks that do not recompute in full");
+    return s->full_blocks > 0 && s->full_blocks < m->layers
+               ? RC_OK
+               : err_set(e, RC_INVALID,
+                     "mixed recompute with %d blocks in full; of %lld blocks it must be 1 to %lld",
+                     s->full_blocks, (long long)m->layers, (long long)m->layers - 1);
+}
+
+/* Other engines have none of it. */
+static enum rc check_unbundled(const struct strategy *s, struct err *e)
+{
+    if (s->full_blocks > 0 || s->recompute == RECOMPUTE_SELECTIVE_FFN || s->bucket_bytes > 0 ||
+        s->reshard_above_bytes > 0 || s->splits_over_replicas)
+        return err_set(e, RC_INVALID,
+            "mixed and selective-ffn recompute, buckets, resharding by size and optimizer states "
+            "over replicas are of the bundled engine alone");
+    return RC_OK;
 }
 
 static enum rc check_enums(const struct strategy *s, struct err *e)
@@ -269,10 +362,14 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
         rc = check_ranges(s, m, e);
     if (!rc)
         rc = split_check(m, s, e);
-    if (!rc && profile_of(s->engine)->is_bundled)
-        rc = check_bundled(s, e);
+    if (!rc)
+        rc = profile_of(s->engine)->is_bundled ? check_bundled(s, e) : check_unbundled(s, e);
     if (!rc)
         rc = check_degree(s, e);
+    if (!rc)
+        rc = check_moves(s, e);
+    if (!rc)
+        rc = check_recompute(s, m, e);
     if (!rc && s->doc_tokens < 0)
         rc = err_set(e, RC_INVALID, "documents of %lld tokens", (long long)s->doc_tokens);
     return rc ? rc : check_amounts(s, m, e);
@@ -316,7 +413,11 @@ struct json *strategy_to_json(const struct strategy *s)
 {
     struct json *v = json_obj();
     json_add_str(v, "kind", kind_names[s->kind]);
-    json_add_str(v, "recompute", recompute_names[s->recompute]);
+    json_add_str(v, "recompute", strategy_recompute_name(s));
+    if (s->full_blocks > 0) {
+        json_add_int(v, "full_blocks", s->full_blocks);
+        json_add_str(v, "other_blocks", recompute_names[s->recompute]);
+    }
     json_add_str(v, "offload", offload_name(s->offload));
     json_add_str(v, "precision", precision_names[s->precision]);
     json_add_int(v, "ranks", s->ranks);
@@ -327,6 +428,12 @@ struct json *strategy_to_json(const struct strategy *s)
     json_add_int(v, "grad_accum", s->grad_accum);
     json_add_int(v, "prefetch", s->prefetch);
     json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
+    if (s->reshard_above_bytes > 0)
+        json_add_int(v, "reshard_above_bytes", s->reshard_above_bytes);
+    if (s->splits_over_replicas)
+        json_add_bool(v, "optimizer_over_replicas", true);
+    if (s->bucket_bytes > 0)
+        json_add_int(v, "bucket_bytes", s->bucket_bytes);
     json_add_int(v, "loss_chunks", s->loss_chunks);
     if (s->evaluates)
         json_add_bool(v, "evaluates", true);
@@ -337,11 +444,25 @@ struct json *strategy_to_json(const struct strategy *s)
     return v;
 }
 
+/* Of mixed recompute the words are about the other blocks. */
+static enum rc read_recompute(struct strategy *s, const struct json *v, struct err *e)
+{
+    const char *word = json_str(v, "recompute", NULL);
+    if (!word || strcmp(word, mixed_name) != 0)
+        return recompute_parse(word, &s->recompute, e);
+    int64_t blocks = 0;
+    enum rc rc = recompute_parse(json_str(v, "other_blocks", NULL), &s->recompute, e);
+    if (!rc)
+        rc = json_need_int(v, "full_blocks", 1, INT16_MAX, &blocks, e);
+    s->full_blocks = (int)blocks;
+    return rc;
+}
+
 static enum rc read_words(struct strategy *s, const struct json *v, struct err *e)
 {
     enum rc rc = strategy_kind_parse(json_str(v, "kind", NULL), &s->kind, e);
     if (!rc)
-        rc = recompute_parse(json_str(v, "recompute", NULL), &s->recompute, e);
+        rc = read_recompute(s, v, e);
     if (!rc)
         rc = offload_parse(json_str(v, "offload", NULL), &s->offload, e);
     if (!rc)
@@ -350,6 +471,29 @@ static enum rc read_words(struct strategy *s, const struct json *v, struct err *
         rc = read_engine(s, v, e);
     if (!rc && profile_of(s->engine)->is_bundled)
         rc = precision_parse_trainable(json_str(v, "precision", NULL), &s->precision, e);
+    return rc;
+}
+
+/* What is left out where it is not used. */
+static enum rc read_optional(struct strategy *s, const struct json *v, struct err *e)
+{
+    const struct {
+        const char *key;
+        int64_t *field;
+        int64_t max;
+    } fields[] = {
+        {"doc_tokens", &s->doc_tokens, STRATEGY_MAX_DOCUMENT},
+        {"reshard_above_bytes", &s->reshard_above_bytes, INT64_MAX},
+        {"bucket_bytes", &s->bucket_bytes, INT64_MAX},
+    };
+    enum rc rc = RC_OK;
+    for (size_t i = 0; !rc && i < BASE_COUNT(fields); i++)
+        if (json_get(v, fields[i].key))
+            rc = json_need_int(v, fields[i].key, 1, fields[i].max, fields[i].field, e);
+    const struct json *splits = json_get(v, "optimizer_over_replicas");
+    if (!rc && splits && !json_is_bool(splits))
+        rc = err_set(e, RC_INVALID, "'optimizer_over_replicas' must be true or false");
+    s->splits_over_replicas = json_bool(v, "optimizer_over_replicas", false);
     return rc;
 }
 
@@ -380,8 +524,7 @@ enum rc strategy_from_json(struct strategy *out, const struct json *v, struct er
         return err_in(e, "strategy");
     if (!json_is_bool(json_get(v, "reshard_after_forward")))
         return err_set(e, RC_INVALID, "strategy: 'reshard_after_forward' must be true or false");
-    if (json_get(v, "doc_tokens"))
-        rc = json_need_int(v, "doc_tokens", 1, STRATEGY_MAX_DOCUMENT, &s.doc_tokens, e);
+    rc = read_optional(&s, v, e);
     if (rc)
         return err_in(e, "strategy");
     s.reshard_after_forward = json_bool(v, "reshard_after_forward", true);
@@ -427,7 +570,19 @@ double strategy_mean_document(const struct strategy *s)
 
 int64_t strategy_optimizer_shards(const struct strategy *s)
 {
-    return s->kind == STRATEGY_DDP ? 1 : s->shard_degree;
+    if (s->kind == STRATEGY_DDP)
+        return 1;
+    return s->splits_over_replicas ? s->ranks : s->shard_degree;
+}
+
+int64_t strategy_replicas(const struct strategy *s)
+{
+    return s->kind == STRATEGY_HSDP ? s->ranks / s->shard_degree : 1;
+}
+
+bool strategy_reshards(const struct strategy *s, int64_t gathered_bytes)
+{
+    return s->reshard_after_forward && gathered_bytes > s->reshard_above_bytes;
 }
 
 int64_t strategy_gradient_shards(const struct strategy *s)

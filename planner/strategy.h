@@ -20,7 +20,14 @@ enum strategy_kind {
     STRATEGY_ZERO3, /* and parameters */
     STRATEGY_HSDP   /* as zero3 inside groups of shard_degree ranks, replicated over the groups */
 };
-enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+/* What a block computes again in its backward pass, from least to most. */
+enum recompute {
+    RECOMPUTE_NONE,
+    RECOMPUTE_SELECTIVE,     /* elementwise work: the outputs of norms and of the activation
+                                function; of other engines what their profile says */
+    RECOMPUTE_SELECTIVE_FFN, /* and the first products of the FFN; of the bundled engine alone */
+    RECOMPUTE_FULL           /* all but the block's input */
+};
 /* What leaves the device: a set of these, of which offload_name has words for some. */
 enum offload {
     OFFLOAD_NONE = 0,
@@ -30,6 +37,8 @@ enum offload {
     OFFLOAD_ACTIVATIONS = 4, /* what blocks keep for backward */
     OFFLOAD_DISK = 8         /* the optimizer's states, from the host on to its disk */
 };
+enum { STRATEGY_FILL = -1 };
+enum { STRATEGY_LEAST_BUCKET = 16 << 20 };
 enum { STRATEGY_MAX_ACCUM = 1 << 24 }; /* micro steps of a step */
 enum { STRATEGY_MAX_DOCUMENT = INT32_MAX };
 enum precision {
@@ -81,9 +90,17 @@ struct strategy {
     int64_t micro_batch;  /* sequences per rank and micro step */
     int64_t grad_accum;   /* micro steps per optimizer step */
     int prefetch;         /* units gathered ahead, 1 or more */
-    bool reshard_after_forward; /* zero3, hsdp: free a block's parameters after its forward */
-    int loss_chunks;            /* the head works on the tokens in this many pieces */
-    bool evaluates;             /* the run also computes the loss of held-out text, forward only */
+    bool reshard_after_forward;  /* zero3, hsdp: free a unit's parameters after its forward */
+    int64_t reshard_above_bytes; /* but only of units whose parameters, gathered, are more bytes */
+    bool splits_over_replicas;   /* hsdp: optimizer states over all ranks, not within groups alone;
+                                    what they update is gathered across replicas */
+    int64_t bucket_bytes;        /* ddp, zero1, zero2: gradients of consecutive units are reduced
+                                    together until they are so many; 0: each unit's alone */
+    int full_blocks; /* mixed recompute: so many first blocks in full, the others as recompute says;
+                        0: all alike. STRATEGY_FILL: as few as fit the machine, which an estimate
+                        finds (estimate_fill); no schedule has it */
+    int loss_chunks; /* the head works on the tokens in this many pieces */
+    bool evaluates;  /* the run also computes the loss of held-out text, forward only */
     /* for prediction only; the bundled engine runs none of it */
     enum engine engine;
     struct parallel parallel;
@@ -95,6 +112,8 @@ struct strategy {
 
 const char *strategy_kind_name(enum strategy_kind k);
 const char *recompute_name(enum recompute r);
+/* "mixed" where blocks differ, else as recompute_name. */
+const char *strategy_recompute_name(const struct strategy *s);
 const char *offload_name(unsigned offload);
 /* The i-th set that there is a word for, below OFFLOAD_SETS. */
 enum { OFFLOAD_SETS = 9 };
@@ -106,6 +125,14 @@ enum rc offload_parse(const char *name, unsigned *out, struct err *e);
 enum rc precision_parse(const char *name, enum precision *out, struct err *e);
 /* Those that the bundled engine computes in. */
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e);
+
+/* "always", "never", or the size above which units are freed after their forward ("64MiB"). */
+enum rc strategy_parse_reshard(struct strategy *s, const char *text, struct err *e);
+/* A size of at least STRATEGY_LEAST_BUCKET, or "unlimited": one bucket for all. */
+enum rc strategy_parse_bucket(struct strategy *s, const char *text, struct err *e);
+/* "none" to "full", or "mixed" with the number of blocks open (STRATEGY_FILL), the others
+ * selective. */
+enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct err *e);
 
 /* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
@@ -131,6 +158,10 @@ bool strategy_is_data_parallel(const struct strategy *s);
 int64_t strategy_optimizer_shards(const struct strategy *s);
 int64_t strategy_gradient_shards(const struct strategy *s);
 int64_t strategy_parameter_shards(const struct strategy *s);
+/* Groups of ranks that each hold the parameters; 1 but for hsdp. */
+int64_t strategy_replicas(const struct strategy *s);
+/* Is a unit of so many bytes freed after its forward? */
+bool strategy_reshards(const struct strategy *s, int64_t gathered_bytes);
 /* Own parameters lie in host memory, and own gradients. */
 bool strategy_parks_parameters(const struct strategy *s);
 bool strategy_parks_gradients(const struct strategy *s);

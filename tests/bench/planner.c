@@ -144,7 +144,8 @@ static void bench_estimates(const char *model, int64_t nodes)
     space_make(&space, &j, &shape, SPACE_USUAL);
     struct throughput all = {0}, kind[STRATEGY_HSDP + 1] = {{0}};
     for (size_t i = 0; i < space.n; i += 7) {
-        struct throughput t = time_strategy(&j, &space.items[i], machines);
+        struct strategy s = estimate_least(&space.items[i], &j.model);
+        struct throughput t = time_strategy(&j, &s, machines);
         add(&all, &t);
         add(&kind[space.items[i].kind], &t);
     }

@@ -75,7 +75,7 @@ what_cannot_be_is_refused() {
     says "not a multiple" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine megatron --strategy zero3
     says "has no zero3" "$tmp/err"
-    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --no-reshard
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --reshard never
     says "by the name of zero2" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --precision fp8
     says "bf16 and fp32" "$tmp/err"

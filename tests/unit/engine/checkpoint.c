@@ -126,16 +126,22 @@ static struct setting run_strategy(const struct strategy *st, struct setting s)
     return s;
 }
 
+/* Beside the kinds: hsdp with optimizer states over all ranks. */
+enum { OVER_REPLICAS = STRATEGY_HSDP + 1 };
+
 static struct setting run(
-    enum strategy_kind kind, int64_t ranks, int64_t accum, enum precision p, struct setting s)
+    int kind, int64_t ranks, int64_t accum, enum precision p, struct setting s)
 {
-    struct strategy st = strategy_default(kind, ranks, ranks);
+    bool splits = kind == OVER_REPLICAS;
+    struct strategy st =
+        strategy_default(splits ? STRATEGY_HSDP : (enum strategy_kind)kind, ranks, ranks);
+    st.splits_over_replicas = splits;
     st.seq = 24;
     st.micro_batch = 1;
     st.grad_accum = accum;
     st.precision = p;
     st.offload = s.offload;
-    if (kind == STRATEGY_HSDP)
+    if (st.kind == STRATEGY_HSDP)
         st.shard_degree = ranks / 2;
     return run_strategy(&st, s);
 }
@@ -161,6 +167,7 @@ static struct strategy random_strategy(uint64_t *draw)
         st.offload = offload_at((x >> 40) % OFFLOAD_SETS);
         if (kind == STRATEGY_HSDP)
             st.shard_degree = degree;
+        st.splits_over_replicas = kind == STRATEGY_HSDP && (x >> 48 & 1);
         ranks_check(model_find(&m, model, &e), &e);
         if ((kind != STRATEGY_HSDP || ranks % degree == 0) && strategy_check(&st, &m, &e) == RC_OK)
             return st;
@@ -169,9 +176,10 @@ static struct strategy random_strategy(uint64_t *draw)
 
 static void describe(const struct strategy *s, char text[120])
 {
-    snprintf(text, 120, "%s of %lld ranks, degree %lld, offload %s, %s",
-        strategy_kind_name(s->kind), (long long)s->ranks, (long long)s->shard_degree,
-        offload_name(s->offload), precision_name(s->precision));
+    snprintf(text, 120, "%s%s of %lld ranks, degree %lld, offload %s, %s",
+        strategy_kind_name(s->kind), s->splits_over_replicas ? ", states over all" : "",
+        (long long)s->ranks, (long long)s->shard_degree, offload_name(s->offload),
+        precision_name(s->precision));
 }
 
 /* Saved on some hosts, loaded on others of which some have nothing: every bit of the state is the
@@ -208,7 +216,7 @@ static void any_strategy_and_world_size_loads_what_another_saved(void **state)
 {
     (void)state;
     static const struct {
-        enum strategy_kind kind;
+        int kind;
         int64_t ranks, accum;
         enum precision p;
         unsigned offload;
@@ -217,7 +225,9 @@ static void any_strategy_and_world_size_loads_what_another_saved(void **state)
         {STRATEGY_ZERO1, 2, 2, PRECISION_BF16, OFFLOAD_OPTIMIZER},
         {STRATEGY_HSDP, 4, 1, PRECISION_BF16, OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
         {STRATEGY_DDP, 2, 2, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
-        {STRATEGY_ZERO2, 3, 1, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK}};
+        {STRATEGY_ZERO2, 3, 1, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+        {OVER_REPLICAS, 4, 1, PRECISION_FP32, OFFLOAD_NONE},
+        {OVER_REPLICAS, 4, 2, PRECISION_BF16, OFFLOAD_OPTIMIZER | OFFLOAD_DISK}};
     for (size_t i = 0; i < BASE_COUNT(FORMS); i++) {
         struct err e;
         dir_remove(root, &e);

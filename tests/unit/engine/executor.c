@@ -29,6 +29,7 @@ struct outcome {
     float *state; /* units one after another */
     size_t elems;
     double loss[8];
+    double norm; /* of the gradient, of one_gradient */
 };
 
 static void train_and_collect(struct rank *r)
@@ -41,11 +42,7 @@ static void train_and_collect(struct rank *r)
     size_t at = 0;
     for (int u = 0; u < r->schedule->n_units; u++) {
         ranks_check(executor_fetch_state(r->x, u, STATE_MASTER, &e), &e);
-        struct state_view v = executor_state(r->x, u, STATE_MASTER);
-        size_t bytes = (size_t)v.count * sizeof(float);
-        float *full = malloc((size_t)r->schedule->unit[u].elems * sizeof(float));
-        ranks_check(
-            comm_all_gather(r->comm, CHANNEL_COMPUTE, GROUP_SHARD, v.data, full, bytes, &e), &e);
+        float *full = ranks_whole(r, u, STATE_MASTER);
         const struct unit_layout *l = &r->schedule->unit[u];
         const struct tensor *last = &l->tensor[l->n - 1];
         size_t used = (size_t)(last->offset + last->rows * last->cols);
@@ -67,6 +64,14 @@ static struct strategy base(enum strategy_kind kind, int64_t ranks, int64_t accu
     s.micro_batch = 1;
     s.grad_accum = accum;
     s.precision = PRECISION_FP32;
+    return s;
+}
+
+/* Groups of two. */
+static struct strategy hsdp(int64_t ranks, int64_t accum)
+{
+    struct strategy s = base(STRATEGY_HSDP, ranks, accum);
+    s.shard_degree = 2;
     return s;
 }
 
@@ -99,6 +104,38 @@ static void assert_close(const struct outcome *a, struct outcome b, double limit
     if (!(sqrt(difference / norm) <= limit))
         fail_msg("%s: relative difference %g", what, sqrt(difference / norm));
     free(b.state);
+}
+
+/* The gradient of the first step, whole, on rank 0: first moments start at zero and hold (1 -
+ * beta1) times the clipped gradient, so the gradient itself is read. */
+static void one_gradient(struct rank *r)
+{
+    struct outcome *o = r->arg;
+    struct err e = ERR_INIT;
+    ranks_check(init_state(r->x, 42, &e), &e);
+    ranks_train(r, 1, 1, o->loss);
+    const double *scalars = executor_buffer(r->x, r->schedule->scalars);
+    o->norm = r->rank == 0 ? sqrt(scalars[SCALAR_SQUARES]) : o->norm;
+    for (int u = 0; u < r->schedule->n_units; u++) {
+        const struct unit_layout *l = &r->schedule->unit[u];
+        float *full = ranks_whole(r, u, STATE_GRADIENT);
+        for (int i = 0; i < l->n && r->rank == 0; i++) {
+            const struct tensor *t = &l->tensor[i];
+            size_t n = (size_t)(t->rows * t->cols);
+            o->state = realloc(o->state, (o->elems + n) * sizeof(float));
+            memcpy(o->state + o->elems, full + t->offset, n * sizeof(float));
+            o->elems += n;
+        }
+        free(full);
+    }
+}
+
+static struct outcome gradient_of(const char *model, struct strategy s)
+{
+    struct outcome o = {0};
+    struct rank_options ro = {.model = model, .strategy = s};
+    ranks_run(&ro, one_gradient, &o);
+    return o;
 }
 
 static const char *const MODELS[] = {"tiny-llama", "tiny-gpt2", "tiny-qwen3"};
@@ -199,7 +236,7 @@ static void evaluate_and_train(struct rank *r)
 static void evaluation_gives_the_loss_that_training_would(void **state)
 {
     (void)state;
-    for (int m = 0; m < 2; m++) {
+    for (int m = 0; m < MODEL_COUNT; m++) {
         for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++) {
             struct strategy s = base((enum strategy_kind)k, k == STRATEGY_HSDP ? 4 : 2, 2);
             s.shard_degree = k == STRATEGY_DDP ? 1 : 2;
@@ -237,22 +274,43 @@ static void evaluation_is_added_to_a_schedule_and_changes_nothing_of_it(void **s
     }
 }
 
+/* Everything that may not change the bits, alone and together. */
+static struct strategy with(struct strategy s, enum recompute r, int full_blocks)
+{
+    s.recompute = r;
+    s.full_blocks = full_blocks;
+    return s;
+}
+
+static void recompute_never_changes_the_bits(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        struct strategy s = base(STRATEGY_ZERO3, 2, 2);
+        struct outcome want = outcome_of(MODELS[m], s, 1);
+        for (int r = RECOMPUTE_SELECTIVE; r <= RECOMPUTE_FULL; r++)
+            assert_same_bits(&want, outcome_of(MODELS[m], with(s, (enum recompute)r, 0), 1),
+                recompute_name((enum recompute)r));
+        for (int r = RECOMPUTE_NONE; r < RECOMPUTE_FULL; r++)
+            assert_same_bits(
+                &want, outcome_of(MODELS[m], with(s, (enum recompute)r, 1), 1), "mixed recompute");
+        free(want.state);
+    }
+}
+
 static void placement_and_timing_never_change_the_bits(void **state)
 {
     (void)state;
     struct outcome want = outcome_of("tiny-llama", base(STRATEGY_ZERO3, 2, 2), 1);
     struct strategy s = base(STRATEGY_ZERO3, 2, 2);
-    s.recompute = RECOMPUTE_FULL;
-    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "full recompute");
-    s.recompute = RECOMPUTE_SELECTIVE;
-    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "selective recompute");
-    s = base(STRATEGY_ZERO3, 2, 2);
     s.offload = OFFLOAD_OPTIMIZER;
     assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "offload");
-    s = base(STRATEGY_ZERO3, 2, 2);
-    s.prefetch = 3;
-    s.reshard_after_forward = false;
-    assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "prefetch");
+    for (int prefetch = 2; prefetch <= 4; prefetch++) {
+        s = base(STRATEGY_ZERO3, 2, 2);
+        s.prefetch = prefetch;
+        s.reshard_after_forward = prefetch % 2;
+        assert_same_bits(&want, outcome_of("tiny-llama", s, 1), "prefetch");
+    }
     assert_same_bits(&want, outcome_of("tiny-llama", base(STRATEGY_ZERO3, 2, 2), 3), "threads");
     free(want.state);
 }
@@ -293,7 +351,7 @@ static struct strategy random_placement(enum strategy_kind kind)
         OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS};
     struct strategy s = base(kind, 2, 2);
     s.offload = offloads[pick(kind >= STRATEGY_ZERO3 ? 8 : 4)];
-    s.recompute = (enum recompute)pick(3);
+    s.recompute = (enum recompute)pick(4);
     s.prefetch = 1 + pick(3);
     s.reshard_after_forward = pick(2);
     return s;
@@ -322,50 +380,78 @@ static void what_leaves_the_device_never_changes_the_bits(void **state)
             }
 }
 
+/* tiny-gpt2 has a tied embedding beside smaller blocks: above a size, it alone is freed. */
+static void resharding_by_size_never_changes_the_bits(void **state)
+{
+    (void)state;
+    struct outcome want = outcome_of("tiny-gpt2", base(STRATEGY_ZERO3, 2, 2), 1);
+    for (int64_t above = 1 << 10; above < 1 << 24; above *= 4) {
+        struct strategy s = base(STRATEGY_ZERO3, 2, 2);
+        s.reshard_above_bytes = above;
+        assert_same_bits(&want, outcome_of("tiny-gpt2", s, 1), "resharding above a size");
+    }
+    free(want.state);
+}
+
+/* From a unit each, over several units, to all of them at once. */
+static void the_size_of_buckets_never_changes_the_bits(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 100 << 10, 300 << 10, INT64_MAX};
+    for (int m = 0; m < MODEL_COUNT; m++)
+        for (int kind = STRATEGY_DDP; kind <= STRATEGY_ZERO2; kind++) {
+            struct strategy s = base((enum strategy_kind)kind, 3, 2);
+            struct outcome want = outcome_of(MODELS[m], s, 1);
+            for (size_t i = 0; i < BASE_COUNT(sizes); i++) {
+                s.bucket_bytes = sizes[i];
+                assert_same_bits(&want, outcome_of(MODELS[m], s, 1), "the size of buckets");
+            }
+            free(want.state);
+        }
+}
+
+/* Summed by one rank of each group or by all of them: the same sums, of the same elements. The norm
+ * is summed over other blocks, and is above one here: clipping by it changes the last bits. */
+static void states_over_replicas_change_nothing_but_the_blocks_of_the_norm(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++)
+        for (int accum = 1; accum <= 3; accum += 2) {
+            struct strategy s = hsdp(4, accum);
+            struct outcome want = gradient_of(MODELS[m], s);
+            s.splits_over_replicas = true;
+            struct outcome got = gradient_of(MODELS[m], s);
+            assert_int_equal(want.elems, got.elems);
+            assert_memory_equal(want.state, got.state, want.elems * sizeof(float));
+            assert_memory_equal(&want.loss[0], &got.loss[0], sizeof(double));
+            assert_true(fabs(want.norm - got.norm) <= 1e-12 * want.norm);
+            free(want.state);
+            free(got.state);
+        }
+    struct strategy s = hsdp(4, 2);
+    struct outcome want = outcome_of("tiny-llama", s, 1);
+    s.splits_over_replicas = true;
+    assert_close(&want, outcome_of("tiny-llama", s, 1), 1e-6, "optimizer over replicas");
+    s.precision = PRECISION_BF16;
+    s.offload = OFFLOAD_OPTIMIZER;
+    struct outcome host = outcome_of("tiny-llama", s, 1);
+    s.offload = OFFLOAD_NONE;
+    assert_same_bits(&host, outcome_of("tiny-llama", s, 1), "offload");
+    free(host.state);
+    free(want.state);
+}
+
 static void hsdp_and_other_world_sizes_stay_within_rounding(void **state)
 {
     (void)state;
     struct outcome one = outcome_of("tiny-llama", base(STRATEGY_DDP, 1, 4), 1);
-    struct strategy s = base(STRATEGY_HSDP, 4, 1);
-    s.shard_degree = 2;
+    struct strategy s = hsdp(4, 1);
     assert_close(&one, outcome_of("tiny-llama", s, 1), 1e-5, "hsdp on 4 ranks");
+    s.splits_over_replicas = true;
+    assert_close(&one, outcome_of("tiny-llama", s, 1), 1e-5, "hsdp, optimizer over replicas");
     assert_close(&one, outcome_of("tiny-llama", base(STRATEGY_ZERO3, 4, 1), 1), 1e-5, "4 ranks");
     assert_close(&one, outcome_of("tiny-llama", base(STRATEGY_ZERO2, 2, 2), 1), 1e-5, "2 ranks");
     free(one.state);
-}
-
-/* The gradient of the first step, whole, on rank 0: first moments start at zero and hold (1 -
- * beta1) times the clipped gradient, so the gradient itself is read. */
-static void one_gradient(struct rank *r)
-{
-    struct outcome *o = r->arg;
-    struct err e = ERR_INIT;
-    ranks_check(init_state(r->x, 42, &e), &e);
-    ranks_train(r, 1, 1, o->loss);
-    for (int u = 0; u < r->schedule->n_units; u++) {
-        const struct unit_layout *l = &r->schedule->unit[u];
-        struct state_view v = executor_state(r->x, u, STATE_GRADIENT);
-        float *full = malloc((size_t)l->elems * sizeof(float));
-        ranks_check(comm_all_gather(r->comm, CHANNEL_COMPUTE, GROUP_SHARD, v.data, full,
-                        (size_t)v.count * sizeof(float), &e),
-            &e);
-        for (int i = 0; i < l->n && r->rank == 0; i++) {
-            const struct tensor *t = &l->tensor[i];
-            size_t n = (size_t)(t->rows * t->cols);
-            o->state = realloc(o->state, (o->elems + n) * sizeof(float));
-            memcpy(o->state + o->elems, full + t->offset, n * sizeof(float));
-            o->elems += n;
-        }
-        free(full);
-    }
-}
-
-static struct outcome gradient_of(const char *model, struct strategy s)
-{
-    struct outcome o = {0};
-    struct rank_options ro = {.model = model, .strategy = s};
-    ranks_run(&ro, one_gradient, &o);
-    return o;
 }
 
 /* Between classes of sums the contract is 1e-6 per gradient tensor (relative L2); tensors whose
@@ -406,8 +492,9 @@ static void gradients_of_other_groupings_agree_to_a_millionth(void **state)
     (void)state;
     for (int k = 0; k < MODEL_COUNT; k++) {
         struct outcome one = gradient_of(MODELS[k], base(STRATEGY_DDP, 1, 4));
-        struct strategy s = base(STRATEGY_HSDP, 4, 1);
-        s.shard_degree = 2;
+        struct strategy s = hsdp(4, 1);
+        assert_gradients_agree(MODELS[k], &one, gradient_of(MODELS[k], s));
+        s.splits_over_replicas = true;
         assert_gradients_agree(MODELS[k], &one, gradient_of(MODELS[k], s));
         assert_gradients_agree(MODELS[k], &one, gradient_of(MODELS[k], base(STRATEGY_ZERO3, 4, 1)));
         assert_gradients_agree(MODELS[k], &one, gradient_of(MODELS[k], base(STRATEGY_ZERO2, 2, 2)));
@@ -795,9 +882,13 @@ int test_executor(void)
         cmocka_unit_test(a_step_above_a_limit_updates_nothing_on_any_rank),
         cmocka_unit_test(evaluation_gives_the_loss_that_training_would),
         cmocka_unit_test(evaluation_is_added_to_a_schedule_and_changes_nothing_of_it),
+        cmocka_unit_test(recompute_never_changes_the_bits),
         cmocka_unit_test(placement_and_timing_never_change_the_bits),
         cmocka_unit_test(what_leaves_the_device_never_changes_the_bits),
         cmocka_unit_test(norms_of_queries_and_keys_are_recomputed_to_the_same_bits),
+        cmocka_unit_test(resharding_by_size_never_changes_the_bits),
+        cmocka_unit_test(the_size_of_buckets_never_changes_the_bits),
+        cmocka_unit_test(states_over_replicas_change_nothing_but_the_blocks_of_the_norm),
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),

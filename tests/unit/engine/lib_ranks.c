@@ -125,8 +125,25 @@ uint64_t ranks_state_hash(struct rank *r)
             }
         }
     double halves[2] = {(double)(sum >> 32), (double)(sum & 0xffffffff)};
-    ranks_check(comm_sum(r->comm, CHANNEL_COMPUTE, GROUP_SHARD, halves, 2, &e), &e);
+    enum op_group g = s->parts > s->shards ? GROUP_WORLD : GROUP_SHARD;
+    ranks_check(comm_sum(r->comm, CHANNEL_COMPUTE, g, halves, 2, &e), &e);
     return ((uint64_t)halves[0] << 32) + (uint64_t)halves[1];
+}
+
+float *ranks_whole(struct rank *r, int unit, enum state_kind kind)
+{
+    struct err e = ERR_INIT;
+    const struct schedule *s = r->schedule;
+    struct state_view v = executor_state(r->x, unit, kind);
+    size_t bytes = (size_t)v.count * sizeof(float);
+    float *parts = malloc(bytes * (size_t)r->ranks);
+    float *whole = malloc((size_t)s->unit[unit].elems * sizeof(float));
+    ranks_check(
+        comm_all_gather(r->comm, CHANNEL_COMPUTE, GROUP_WORLD, v.data, parts, bytes, &e), &e);
+    for (int k = 0; k < r->ranks; k++)
+        memcpy(whole + schedule_part_of(s, k) * v.count, parts + k * v.count, bytes);
+    free(parts);
+    return whole;
 }
 
 enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)

@@ -35,6 +35,9 @@ void ranks_check(enum rc rc, const struct err *e);
 /* Of all bits of masters and moments over the ranks of a shard group, however they are split.
  * Collective. */
 uint64_t ranks_state_hash(struct rank *r);
+/* A unit's state whole, put together from the parts of all ranks; called by all of them. Caller
+ * frees. */
+float *ranks_whole(struct rank *r, int unit, enum state_kind kind);
 
 /* Deterministic batch that depends on the global sample position alone: all sharings of a global
  * batch see the same tokens. */

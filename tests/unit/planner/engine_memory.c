@@ -318,7 +318,7 @@ static void every_option_needs_no_more(void **state)
             for (size_t i = 0; i < BASE_COUNT(t); i++)
                 assert_true(engine_memory(&m, &t[i]).total <= plain);
             double before = plain;
-            for (int r = RECOMPUTE_SELECTIVE; r <= RECOMPUTE_FULL; r++) {
+            for (int r = RECOMPUTE_SELECTIVE; r <= RECOMPUTE_FULL; r += 2) {
                 s.recompute = (enum recompute)r;
                 double now = engine_memory(&m, &s).total;
                 assert_true(now <= before);

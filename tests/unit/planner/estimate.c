@@ -152,7 +152,7 @@ static void folded_equals_unfolded(void **state)
     for (int i = 0; i < 5 * 3 * 5 * 2 * 2; i++) {
         struct err e = ERR_INIT;
         struct strategy s = strategy_of((enum strategy_kind)(i % 5), 16);
-        s.recompute = (enum recompute)(i / 5 % 3);
+        s.recompute = i / 5 % 3 == 2 ? RECOMPUTE_FULL : (enum recompute)(i / 5 % 3);
         s.offload = offloads[i / 15 % 5];
         s.reshard_after_forward = i / 75 % 2;
         s.prefetch = 1 + i / 150 % 2;
@@ -203,6 +203,91 @@ static void few_blocks_are_close_to_all_of_them(void **state)
         assert_true(
             quick.peak_bytes - quick.packing_bytes == whole.peak_bytes - whole.packing_bytes);
     }
+}
+
+/* Some blocks in full, the others not: of few of each kind as of all of them. */
+static void few_blocks_of_two_kinds_are_as_all_of_them(void **state)
+{
+    (void)state;
+    struct machine mc = h100(2);
+    static const int fulls[] = {1, 2, 7, 20, 30, 39};
+    for (size_t i = 0; i < 6 * 3 * 5; i++) {
+        struct err e = ERR_INIT;
+        struct model m = model("llama-2-13b"); /* 40 blocks */
+        struct strategy s = strategy_of((enum strategy_kind)(i / 18), 16);
+        s.recompute = (enum recompute)(i / 6 % 3);
+        s.full_blocks = fulls[i % 6];
+        s.grad_accum = 1 + (int64_t)i % 3;
+        struct estimate whole, quick;
+        struct live_bytes live;
+        assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
+        assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);
+        assert_int_equal(estimate_live_bytes(&live, &m, &s, &e), RC_OK);
+        /* with one block left the worst moment is another's */
+        bool is_last = s.full_blocks == m.layers - 1;
+        assert_near((double)live.of[MEMORY_DEVICE],
+            (double)(whole.peak_bytes - whole.packing_bytes), is_last ? 2e-2 : 1e-9);
+        assert_near((double)quick.peak_bytes, (double)whole.peak_bytes, is_last ? 2e-2 : 1e-3);
+        assert_near(quick.step_s, whole.step_s, 1.5e-2);
+        assert_int_equal(whole.full_blocks, s.full_blocks);
+    }
+}
+
+/* Tried one by one: with one block fewer it would not fit. */
+static void mixed_recompute_is_what_fills_the_memory(void **state)
+{
+    (void)state;
+    int between = 0;
+    for (int i = 0; i < 24; i++) {
+        struct err e = ERR_INIT;
+        struct model m = model("llama-3.1-8b");
+        m.layers = i % 2 ? 32 : 9;
+        struct machine mc = h100(1);
+        struct strategy s = strategy_of(STRATEGY_ZERO3, 8), open;
+        s.micro_batch = (i % 2 ? 1 : 3) * (6 + i);
+        s.recompute = (enum recompute)(i % 3);
+        open = s;
+        open.full_blocks = STRATEGY_FILL;
+        struct estimate quick;
+        assert_int_equal(estimate_quick(&quick, &m, &open, &mc, &e), RC_OK);
+        assert_int_equal(estimate_fill(&open, &m, &mc, &e), RC_OK);
+        int64_t want = 1;
+        struct estimate x = {.peak_bytes = INT64_MAX};
+        for (; want < m.layers - 2; want++) {
+            s.full_blocks = (int)want;
+            assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+            if (x.peak_bytes <= x.capacity_bytes)
+                break;
+        }
+        assert_int_equal(open.full_blocks, want);
+        assert_true(abs(quick.full_blocks - (int)want) <= 1);
+        between += want > 1 && want < m.layers - 2;
+    }
+    assert_true(between > 6);
+}
+
+/* Ranks of a CPU node fill its memory together, which holds more than their slabs. */
+static void mixed_recompute_leaves_room_in_the_memory_of_a_cpu_node(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = model("gpt2-xl");
+    struct machine mc;
+    struct hardware hw = {.ranks_per_node = 2, .nodes = 1, .vcpus = 64, .memory_bytes = 64LL << 30};
+    hw.ram_bytes = 100LL << 30;
+    assert_int_equal(machine_make(&mc, rates, &hw, "berth", &e), RC_OK);
+    struct strategy s = strategy_default(STRATEGY_ZERO3, 2, 2);
+    s.seq = 1024;
+    s.micro_batch = 12;
+    s.full_blocks = STRATEGY_FILL;
+    struct estimate x;
+    assert_int_equal(estimate_fill(&s, &m, &mc, &e), RC_OK);
+    assert_true(s.full_blocks > 1 && s.full_blocks < m.layers - 1);
+    assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+    assert_true(x.host_ram_bytes <= hw.ram_bytes);
+    s.full_blocks--;
+    assert_int_equal(estimate_make(&x, &m, &s, &mc, &e), RC_OK);
+    assert_true(x.host_ram_bytes > hw.ram_bytes && x.peak_bytes < x.capacity_bytes);
 }
 
 static void parts_sum_to_the_peak_and_seconds_to_the_step(void **state)
@@ -438,6 +523,9 @@ int test_estimate(void)
         cmocka_unit_test(full_recompute_keeps_block_inputs),
         cmocka_unit_test(folded_equals_unfolded),
         cmocka_unit_test(few_blocks_are_close_to_all_of_them),
+        cmocka_unit_test(few_blocks_of_two_kinds_are_as_all_of_them),
+        cmocka_unit_test(mixed_recompute_is_what_fills_the_memory),
+        cmocka_unit_test(mixed_recompute_leaves_room_in_the_memory_of_a_cpu_node),
         cmocka_unit_test(parts_sum_to_the_peak_and_seconds_to_the_step),
         cmocka_unit_test(fits_where_probability_is_a_half),
         cmocka_unit_test(counts_model_flops_as_llm_foundry_does),

@@ -2,6 +2,7 @@
  * memory (Rajbhandari et al., ZeRO), and a serial replay of what each operation may read. */
 #include "planner/schedule.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,7 +153,8 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                 s.seq = 32;
                 s.micro_batch = 1 + variant % 2;
                 s.grad_accum = 1 + variant % 3;
-                s.recompute = (enum recompute)(variant % 3);
+                s.recompute = (enum recompute)(variant % 4);
+                s.full_blocks = s.recompute != RECOMPUTE_FULL && variant % 3 == 0;
                 s.offload = offloads[variant % 7];
                 bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
                 if (!is_gathered)
@@ -160,9 +162,14 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                 s.precision = variant & 8 ? PRECISION_BF16 : PRECISION_FP32;
                 s.prefetch = 1 + variant % 4;
                 s.reshard_after_forward = variant % 5 != 0;
+                s.reshard_above_bytes = variant % 5 == 1 ? 400 << 10 : 0;
+                if (kind <= STRATEGY_ZERO2 && variant % 2)
+                    s.bucket_bytes = variant % 4 == 1 ? 500 << 10 : INT64_MAX;
                 s.loss_chunks = 1 + variant % 3;
                 if (kind == STRATEGY_HSDP)
                     s.shard_degree = 2;
+                s.splits_over_replicas =
+                    kind == STRATEGY_HSDP && variant % 3 == 1 && !(s.offload & OFFLOAD_PARAMETERS);
                 check_all(make(models[m], (enum strategy_kind)kind, 4, &s));
             }
 }
@@ -222,6 +229,96 @@ static void volumes_equal_the_closed_forms(void **state)
     }
 }
 
+/* Groups of S in N = R S ranks: inside a group as zero3 over S in every micro step; between groups
+ * once a step an all-reduce of the shard's gradient, or its reduce-scatter and the all-gather of
+ * the shard's parameters where optimizer states are split over replicas too. */
+static void volumes_of_hsdp_equal_the_closed_forms(void **state)
+{
+    (void)state;
+    for (int splits = 0; splits < 2; splits++)
+        for (int64_t shards = 2; shards <= 4; shards += 2) {
+            struct strategy st = strategy_default(STRATEGY_HSDP, 8, 8);
+            st.seq = 32;
+            st.grad_accum = 3;
+            st.shard_degree = shards;
+            st.splits_over_replicas = splits;
+            struct schedule *s = make("nano-llama", STRATEGY_HSDP, 8, &st);
+            int head = s->n_units - 1;
+            double n = (double)shards, r = 8 / n, p = padded(s, 0, head);
+            double again = padded(s, 1, head - 2) + (s->model.is_tied ? padded(s, 0, 0) : 0);
+            double inside = 3 * (4 * p + 2 * (p + again)) * (n - 1) / n;
+            double between = (splits ? 4 + 2 : 2 * 4) * p / n * (r - 1) / r;
+            double want = inside + between, got = sent(s);
+            if (got < want * 0.999999 || got > want * 1.000001)
+                fail_msg("hsdp over %d of 8 sends %.0f bytes, the closed form says %.0f",
+                    (int)shards, got, want);
+            schedule_free(s);
+        }
+}
+
+/* Above a size blocks are freed between forward and backward, or the tied embedding is, or all. */
+static void what_is_resharded_is_gathered_twice(void **state)
+{
+    (void)state;
+    struct strategy st = strategy_default(STRATEGY_ZERO3, 4, 4);
+    st.seq = 32;
+    struct schedule *s = make("smollm2-135m", STRATEGY_ZERO3, 4, &st);
+    assert_true(s->model.is_tied);
+    int64_t embed = 2 * s->unit[0].elems, block = 2 * s->unit[1].elems;
+    assert_true(embed > block);
+    double all = padded(s, 0, s->n_units - 1), table = (double)s->unit[0].elems;
+    double blocks = padded(s, 1, s->n_units - 3);
+    schedule_free(s);
+    const struct {
+        int64_t above;
+        double again;
+    } want[] = {{0, blocks + table}, {block - 1, blocks + table}, {block, table},
+        {embed - 1, table}, {embed, 0}};
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+        st.reshard_above_bytes = want[i].above;
+        s = make("smollm2-135m", STRATEGY_ZERO3, 4, &st);
+        double expected = (4 * all + 2 * (all + want[i].again)) * 3 / 4;
+        assert_true(fabs(sent(s) - expected) < 1e-6 * expected);
+        schedule_free(s);
+    }
+}
+
+static int count_of(const struct schedule *s, enum op_kind kind)
+{
+    int n = 0;
+    for (int32_t i = 0; i < s->n_ops; i++)
+        n += s->ops[i].kind == kind;
+    return n;
+}
+
+/* As many reductions as the sizes of units say, and in all the same bytes. */
+static void buckets_reduce_units_together(void **state)
+{
+    (void)state;
+    for (int kind = STRATEGY_DDP; kind <= STRATEGY_ZERO2; kind++) {
+        enum op_kind reduction = kind == STRATEGY_DDP ? OP_ALL_REDUCE : OP_REDUCE_SCATTER;
+        struct strategy st = strategy_default((enum strategy_kind)kind, 4, 4);
+        st.seq = 32;
+        struct schedule *s = make("gpt2-124m", (enum strategy_kind)kind, 4, &st);
+        int64_t block = 4 * s->unit[1].elems;
+        double bytes = sent(s);
+        assert_int_equal(count_of(s, reduction), 14);
+        schedule_free(s);
+        /* the head is two vectors: it and three blocks, three times three blocks, the embedding */
+        const struct {
+            int64_t bytes;
+            int reductions;
+        } want[] = {{1, 14}, {3 * block, 5}, {INT64_MAX, 1}};
+        for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+            st.bucket_bytes = want[i].bytes;
+            s = make("gpt2-124m", (enum strategy_kind)kind, 4, &st);
+            assert_int_equal(count_of(s, reduction), want[i].reductions);
+            assert_true(fabs(sent(s) - bytes) < 1e-6 * bytes);
+            schedule_free(s);
+        }
+    }
+}
+
 /* ZeRO's table with fp32 gradients: parameters 2, gradients 4, optimizer 12 bytes per parameter. */
 static void persistent_state_equals_the_closed_forms(void **state)
 {
@@ -245,6 +342,45 @@ static void persistent_state_equals_the_closed_forms(void **state)
         }
         schedule_free(s);
     }
+}
+
+/* Bytes that a SwiGLU block keeps of a token for backward in bf16, with fused attention
+ * (Korthikanti et al., for this block): h width, k width of keys and values, f of the FFN.
+ * Statistics of norms and attention, four bytes a head and norm, are beside. */
+static void blocks_keep_the_bytes_of_their_kind_of_recompute(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 4 };
+    for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++)
+        for (int full = 0; full <= (r == RECOMPUTE_FULL ? 0 : BLOCKS - 1); full++) {
+            struct err e = ERR_INIT;
+            struct model m;
+            assert_int_equal(model_find(&m, "llama-3.1-8b", &e), RC_OK);
+            m.layers = BLOCKS;
+            struct strategy st = strategy_default(STRATEGY_DDP, 1, 1);
+            st.seq = 1024;
+            st.recompute = (enum recompute)r;
+            st.full_blocks = full;
+            struct schedule *s = NULL;
+            assert_int_equal(schedule_make(&s, &m, &st, &e), RC_OK);
+            int64_t kept = 0;
+            int32_t loss = 0;
+            while (s->ops[loss].kind != OP_CROSS_ENTROPY)
+                loss++;
+            for (int32_t i = 0; i < s->n_buffers; i++) {
+                const struct buffer *b = &s->buffers[i];
+                bool is_block = b->unit >= 1 && b->unit <= BLOCKS && b->part == PART_ACTIVATIONS;
+                if (is_block && b->first_op < loss && b->last_op > loss)
+                    kept += b->bytes;
+            }
+            int64_t h = m.width, k = m.kv_heads * m.head_dim, f = m.ffn, lse = 4 * m.heads;
+            const int64_t each[] = {12 * h + 4 * k + 6 * f + lse + 8,
+                8 * h + 4 * k + 4 * f + lse + 8, 8 * h + 4 * k + lse + 8, 2 * h};
+            int64_t want = (BLOCKS - full) * each[r] + full * each[RECOMPUTE_FULL];
+            /* a block's input is the output of the one before it, and the last output the head's */
+            assert_int_equal(kept, st.seq * want);
+            schedule_free(s);
+        }
 }
 
 /* Forward and backward products: 6 FLOPs per parameter of a product and token (Kaplan et al.). */
@@ -274,13 +410,14 @@ static void layout_packs_close_to_the_live_peak(void **state)
     (void)state;
     const char *models[] = {"gpt2-124m", "llama-3.1-8b"};
     for (int m = 0; m < 2; m++)
-        for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL; r++) {
+        for (int r = RECOMPUTE_NONE; r <= RECOMPUTE_FULL + 1; r++) {
             struct strategy st = strategy_default(STRATEGY_ZERO3, 8, 8);
             st.seq = m ? 4096 : 1024;
             st.micro_batch = 1;
             st.grad_accum = 1;
             st.precision = PRECISION_BF16;
-            st.recompute = (enum recompute)r;
+            st.recompute = r > RECOMPUTE_FULL ? RECOMPUTE_SELECTIVE : (enum recompute)r;
+            st.full_blocks = r > RECOMPUTE_FULL ? 7 : 0;
             struct schedule *s = make(models[m], STRATEGY_ZERO3, 8, &st);
             struct layout_peak p = layout_peak(s, MEMORY_DEVICE);
             int64_t sum = 0;
@@ -290,8 +427,7 @@ static void layout_packs_close_to_the_live_peak(void **state)
             assert_true(p.slab_bytes >= p.live_bytes);
             if ((double)p.slab_bytes > 1.05 * (double)p.live_bytes)
                 fail_msg("%s %s: slab %lld for %lld live bytes", models[m],
-                    recompute_name((enum recompute)r), (long long)p.slab_bytes,
-                    (long long)p.live_bytes);
+                    strategy_recompute_name(&st), (long long)p.slab_bytes, (long long)p.live_bytes);
             schedule_free(s);
         }
 }
@@ -352,7 +488,11 @@ int test_schedule(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_operations_race_and_nothing_is_read_unwritten),
         cmocka_unit_test(volumes_equal_the_closed_forms),
+        cmocka_unit_test(volumes_of_hsdp_equal_the_closed_forms),
+        cmocka_unit_test(what_is_resharded_is_gathered_twice),
+        cmocka_unit_test(buckets_reduce_units_together),
         cmocka_unit_test(persistent_state_equals_the_closed_forms),
+        cmocka_unit_test(blocks_keep_the_bytes_of_their_kind_of_recompute),
         cmocka_unit_test(product_flops_equal_six_per_parameter_and_token),
         cmocka_unit_test(layout_packs_close_to_the_live_peak),
         cmocka_unit_test(norms_of_queries_and_keys_cost_the_memory_they_need),

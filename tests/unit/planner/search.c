@@ -140,6 +140,20 @@ static void pick_strategies(struct job *j)
         snprintf(j->strategy, sizeof j->strategy, strcmp(a, b) ? "%s,%s" : "%s", a, b);
 }
 
+/* One or two ways of recompute, and when parameters are freed and gradients reduced. */
+static void pick_moves(struct job *j)
+{
+    static const char *const recomputes[] = {
+        "mixed", "none,mixed", "selective-ffn", "full", "selective,selective-ffn,mixed"};
+    static const char *const reshards[] = {"always", "never", "40MB", "300MB"};
+    if (pick(4) == 0)
+        snprintf(j->recompute, sizeof j->recompute, "%s", recomputes[pick(5)]);
+    if (pick(4) == 0)
+        snprintf(j->reshard, sizeof j->reshard, "%s", reshards[pick(4)]);
+    if (pick(8) == 0)
+        snprintf(j->bucket, sizeof j->bucket, "%s", pick(2) ? "64MB" : "unlimited");
+}
+
 /* Large models on few GPUs, so that the later stages of the space have work. */
 static bool is_tight;
 
@@ -172,6 +186,7 @@ static struct job random_job(void)
         j.checkpoint_every_s = 60.0 * (double)(1 + pick(60));
     if (!is_tight || pick(4) == 0)
         pick_strategies(&j);
+    pick_moves(&j);
     assert_int_equal(job_finish(&j, &e), RC_OK);
     return j;
 }
@@ -228,6 +243,7 @@ static void tune(struct job *j, uint32_t i)
 
 struct tally {
     size_t plans, refused, of[16]; /* by what plans offload */
+    size_t mixed, split;           /* recompute, optimizer states over replicas */
 };
 
 static void count(struct tally *t, const struct search *s)
@@ -235,6 +251,11 @@ static void count(struct tally *t, const struct search *s)
     t->plans += s->n_plans;
     for (size_t k = 0; k < s->n_plans; k++)
         t->of[s->plans[k].strategy.offload]++;
+    for (size_t k = 0; k < s->n_plans; k++) {
+        t->mixed += s->plans[k].strategy.full_blocks > 0;
+        t->split += s->plans[k].strategy.splits_over_replicas;
+        assert_true(s->plans[k].strategy.full_blocks >= 0);
+    }
     for (size_t k = 0; k < s->n_rejected; k++)
         t->refused += str_starts(s->rejected[k].why, "refused: it fits only");
 }
@@ -278,6 +299,7 @@ static void equals_trying_everything_on_120_jobs_that_hardly_fit(void **state)
     assert_true(t.of[OFFLOAD_OPTIMIZER] > 10 && t.of[OFFLOAD_ACTIVATIONS] > 0);
     assert_true(t.of[OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS] > 10);
     assert_true(t.of[OFFLOAD_OPTIMIZER | OFFLOAD_DISK] > 0 && t.refused > 5);
+    assert_true(t.mixed > 0);
 }
 
 static void bounds_stay_below_what_is_simulated(void **state)

@@ -48,6 +48,11 @@ static void divides_states_as_the_zero_paper_says(void **state)
         assert_int_equal(strategy_gradient_shards(&s), want[i].gradients);
         assert_int_equal(strategy_optimizer_shards(&s), want[i].optimizer);
     }
+    struct strategy s = strategy_default(STRATEGY_HSDP, 16, 8);
+    s.splits_over_replicas = true;
+    assert_int_equal(strategy_parameter_shards(&s), 8);
+    assert_int_equal(strategy_gradient_shards(&s), 8);
+    assert_int_equal(strategy_optimizer_shards(&s), 16);
 }
 
 static void counts_tokens_of_a_step(void **state)
@@ -72,7 +77,7 @@ static void refuses_what_makes_no_sense(void **state)
 {
     (void)state;
     struct model m = tiny();
-    struct strategy bad[10];
+    struct strategy bad[17];
     for (size_t i = 0; i < BASE_COUNT(bad); i++)
         bad[i] = zero3_of_16();
     bad[0].ranks_per_node = 5;
@@ -86,6 +91,18 @@ static void refuses_what_makes_no_sense(void **state)
     bad[7].shard_degree = 3;
     bad[8].kind = STRATEGY_DDP;
     bad[9].ranks = (int64_t)1 << 40;
+    bad[10].splits_over_replicas = true; /* zero3 has no replicas */
+    bad[11].bucket_bytes = 1 << 24;      /* nor buckets */
+    bad[12].full_blocks = 2;             /* tiny-llama has two blocks: all of them is full */
+    bad[13].full_blocks = 1;
+    bad[13].recompute = RECOMPUTE_FULL;
+    bad[14].reshard_above_bytes = -1;
+    bad[15].kind = STRATEGY_HSDP;
+    bad[15].shard_degree = 8;
+    bad[15].splits_over_replicas = true;
+    bad[15].offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
+    bad[16].engine = ENGINE_FSDP2;
+    bad[16].recompute = RECOMPUTE_SELECTIVE_FFN;
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
         struct err e = ERR_INIT;
         assert_int_not_equal(strategy_check(&bad[i], &m, &e), RC_OK);
@@ -119,6 +136,36 @@ static void survives_a_round_trip_through_json(void **state)
     assert_int_equal(b.prefetch, a.prefetch);
     assert_int_equal(b.reshard_after_forward, a.reshard_after_forward);
     assert_int_equal(b.loss_chunks, a.loss_chunks);
+    json_free(v);
+}
+
+/* What not every strategy has is left out, so that older plans stay readable. */
+static void survives_a_round_trip_with_all_its_options(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct strategy a = strategy_default(STRATEGY_HSDP, 16, 8), b;
+    struct json *plain = strategy_to_json(&a);
+    static const char *const left_out[] = {"full_blocks", "other_blocks", "reshard_above_bytes",
+        "optimizer_over_replicas", "bucket_bytes"};
+    for (size_t i = 0; i < BASE_COUNT(left_out); i++)
+        assert_null(json_get(plain, left_out[i]));
+    json_free(plain);
+    a.recompute = RECOMPUTE_SELECTIVE_FFN;
+    a.full_blocks = 7;
+    a.reshard_above_bytes = (int64_t)1 << 40;
+    a.splits_over_replicas = true;
+    a.bucket_bytes = 1 << 24;
+    struct json *v = strategy_to_json(&a);
+    assert_string_equal(json_str(v, "recompute", ""), "mixed");
+    assert_int_equal(strategy_from_json(&b, v, &e), RC_OK);
+    assert_int_equal(b.recompute, a.recompute);
+    assert_int_equal(b.full_blocks, 7);
+    assert_int_equal(b.reshard_above_bytes, a.reshard_above_bytes);
+    assert_true(b.splits_over_replicas);
+    assert_int_equal(b.bucket_bytes, a.bucket_bytes);
+    json_add_str(v, "optimizer_over_replicas", "yes");
+    assert_int_equal(strategy_from_json(&b, v, &e), RC_INVALID);
     json_free(v);
 }
 
@@ -167,6 +214,7 @@ int test_strategy(void)
         cmocka_unit_test(accepts_defaults_of_every_kind),
         cmocka_unit_test(refuses_what_makes_no_sense),
         cmocka_unit_test(survives_a_round_trip_through_json),
+        cmocka_unit_test(survives_a_round_trip_with_all_its_options),
         cmocka_unit_test(refuses_json_with_a_field_missing_or_wrong),
         cmocka_unit_test(lists_the_words_it_knows),
     };
