@@ -277,8 +277,8 @@ static bool ends_here(const struct conversion *c, int64_t i, uint32_t id)
 static enum rc convert_some(
     struct conversion *c, int64_t first, int64_t n, int64_t *taken, struct err *e)
 {
-    uint32_t ids[1024];
-    unsigned char counts[1024];
+    uint32_t ids[1024] = {0};
+    unsigned char counts[1024] = {0};
     bool is_end = false;
     int64_t k = 0;
     for (; k < n && k < 1024 && !is_end; k++) {
