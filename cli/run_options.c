@@ -14,6 +14,7 @@
 #include "launcher/launch.h"
 #include "launcher/run_dir.h"
 #include "planner/data_kind.h"
+#include "planner/data_source.h"
 #include "run/spec.h"
 
 static const struct option CONNECT[] = {
@@ -281,7 +282,7 @@ enum rc start_from_args(
     for (size_t i = 0; i < env_count; i++)
         s->env[i] = args_nth(args, "env", i);
     for (size_t i = 0; i < args_times(args, "data"); i++)
-        str_addf(&s->data, "%s%s", i ? "\n" : "", args_nth(args, "data", i));
+        str_addf(&s->data, "%s%s", i ? DATA_SEPARATOR : "", args_nth(args, "data", i));
     s->options = (struct launch_options){
         .engine_path = args_text(args, "engine-file"),
         .data = s->data.len ? str_text(&s->data) : NULL,

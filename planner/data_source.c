@@ -163,8 +163,8 @@ enum rc data_sources_parse(struct data_sources *out, const char *text, struct er
 {
     enum rc rc = RC_OK;
     *out = (struct data_sources){0};
-    for (size_t n; *text && !rc; text += n + (text[n] == '\n')) {
-        n = strcspn(text, "\n");
+    for (size_t n; *text && !rc; text += n + (text[n] != '\0')) {
+        n = strcspn(text, DATA_SEPARATOR);
         char *line = base_strndup(text, n);
         if (out->n == DATA_MAX_SOURCES)
             rc = err_set(e, RC_LIMIT, "more than %d data sources", DATA_MAX_SOURCES);

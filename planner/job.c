@@ -113,10 +113,10 @@ static enum rc read_data(struct job *j, const struct json *v, struct err *e)
     size_t n = json_is_arr(v) ? json_len(v) : 1;
     for (size_t i = 0; i < n && !rc; i++) {
         const char *text = json_as_str(json_is_arr(v) ? json_at(v, i) : v, NULL);
-        if (!text || !*text || strchr(text, '\n'))
-            rc = err_set(e, RC_INVALID, "it must be a text of one line, or an array of such");
+        if (!text || !*text || strpbrk(text, DATA_SEPARATOR))
+            rc = err_set(e, RC_INVALID, "it must be a path with words, or an array of such");
         else
-            str_addf(&all, "%s%s", i ? "\n" : "", text);
+            str_addf(&all, "%s%s", i ? DATA_SEPARATOR : "", text);
     }
     if (!rc && !str_copy(j->data, sizeof(j->data), str_text(&all)))
         rc = err_set(e, RC_LIMIT, "it is longer than %d bytes", JOB_DATA - 1);
@@ -131,8 +131,8 @@ static enum rc read_data(struct job *j, const struct json *v, struct err *e)
 static void add_data(struct json *v, const char *name, const char *data)
 {
     struct json *list = json_arr();
-    for (size_t n; *data; data += n + (data[n] == '\n')) {
-        n = strcspn(data, "\n");
+    for (size_t n; *data; data += n + (data[n] != '\0')) {
+        n = strcspn(data, DATA_SEPARATOR);
         char *line = base_strndup(data, n);
         json_push_str(list, line);
         free(line);

@@ -46,7 +46,7 @@ struct job {
     char reshard[JOB_WORD];   /* "always", "never" or a size: only that; "" for always and never */
     char bucket[JOB_WORD];    /* a size or "unlimited": gradients are reduced so; "" by unit */
     enum spot spot;
-    char data[JOB_DATA]; /* sources, a line each: planner/data_source.h */
+    char data[JOB_DATA]; /* sources: planner/data_source.h */
     enum data_kind data_kind;
     char weights[JOB_TEXT];   /* to start from; "": initial values by the seed */
     char eval_data[JOB_TEXT]; /* held-out text, of the same kind; "": none */
