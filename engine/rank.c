@@ -227,6 +227,12 @@ static enum rc restore(struct rank_run *r, struct err *e)
     if (wanted != RUN_RESUME_NONE)
         rc = checkpoint_load(
             r->checkpoint, wanted == RUN_RESUME_NEWEST ? -1 : wanted, &info, &passed_over, e);
+    if (!rc && info.step < 0 && wanted != RUN_RESUME_NONE && r->setup.spec.saved_step >= 0)
+        rc = err_set(e, RC_NOT_FOUND,
+            "no checkpoint is left in '%s', and that of step %" PRId64
+            " was there; the run does not "
+            "start over by itself",
+            r->checkpoint_dir, r->setup.spec.saved_step);
     if (!rc && info.step < 0)
         rc = r->setup.spec.weights ? init_from_weights(r->setup.x, r->setup.spec.weights, e)
                                    : init_state(r->setup.x, r->training.seed, e);

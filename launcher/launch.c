@@ -111,7 +111,9 @@ static enum rc fit_hosts(struct launch *l, const struct hosts *hosts, struct err
     hosts_cut(&l->hosts, (size_t)nodes);
     l->spare_hosts = hosts->count - l->hosts.count;
     for (size_t i = 0; i < l->hosts.count; i++) {
-        const struct host *h = &l->hosts.v[i];
+        struct host *h = &l->hosts.v[i];
+        if (!h->dir && l->o->remote_dir) /* kept, so that a resume finds it */
+            h->dir = base_strdup(l->o->remote_dir);
         if (h->slots && h->slots < per_node)
             return err_set(e, RC_INVALID,
                 "the plan puts %lld ranks on host '%s', which has %lld slots", (long long)per_node,
@@ -562,6 +564,9 @@ static void renew_spec(struct launch *l)
     s->host_count = 0;
     s->attempt = l->info.attempt + 1;
     s->resume_step = l->o->resume_step;
+    /* an attempt that saved nothing tells of nothing: what was told before holds */
+    s->saved_step = l->info.is_cleaned ? -1 : s->saved_step;
+    s->saved_step = json_int(run_info_checkpoint(&l->info), "step", s->saved_step);
 }
 
 enum rc launch_prepare_resume(

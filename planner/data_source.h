@@ -1,9 +1,10 @@
 /* What a run trains on: one or several files, each with how it is read and how often it is taken.
  *
- * As text, with DATA_SEPARATOR between sources, since a path may have any other character: [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [mask=FILE]
- * [weight=NUMBER] [documents=joined|apart] [eos=ID]. Without a word in front a path is local: a
- * file of the user's machine that is sent to the nodes; host: and shared: name one that is on every
- * node. Tokenizer and mask lie where the file itself does. */
+ * As text, with DATA_SEPARATOR between sources, since a path may have any other character:
+ * [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [mask=FILE] [weight=NUMBER]
+ * [documents=joined|apart] [eos=ID]. Without a word in front a path is local: a file of the user's
+ * machine that is sent to the nodes; host: and shared: name one that is on every node. Tokenizer
+ * and mask lie where the file itself does. */
 #ifndef PLANNER_DATA_SOURCE_H
 #define PLANNER_DATA_SOURCE_H
 

@@ -17,6 +17,7 @@ void run_spec_init(struct run_spec *s)
     *s = (struct run_spec){
         .attempt = 1,
         .resume_step = RUN_RESUME_NONE,
+        .saved_step = -1,
         .checkpoint = {.keep = JOB_CHECKPOINTS_KEPT, .is_async = true, .store = RUN_STORE_LOCAL},
         .deadlines =
             {
@@ -242,6 +243,7 @@ struct json *run_spec_to_json(const struct run_spec *s)
     json_add_int(o, "self", (int64_t)s->self);
     json_add_int(o, "steps", s->steps);
     json_add_int(o, "resume_step", s->resume_step);
+    json_add_int(o, "saved_step", s->saved_step);
     json_add(o, "data", data_to_json(&s->data));
     if (s->evaluation.data.n > 0)
         json_add(o, "evaluation", evaluation_to_json(&s->evaluation));
@@ -461,6 +463,7 @@ static enum rc read_head(struct run_spec *s, const struct json *v, struct err *e
         rc = json_need_int(v, "steps", 0, INT64_MAX, &s->steps, e);
     if (!rc)
         rc = json_need_int(v, "resume_step", RUN_RESUME_NEWEST, INT64_MAX, &s->resume_step, e);
+    s->saved_step = json_int(v, "saved_step", -1);
     return rc;
 }
 

@@ -89,6 +89,7 @@ struct run_spec {
     size_t self;              /* index in hosts of the node this file is for */
     int64_t steps;            /* optimizer steps of the whole run */
     int64_t resume_step;      /* a step, or RUN_RESUME_NONE, or RUN_RESUME_NEWEST */
+    int64_t saved_step;       /* newest checkpoint that an earlier attempt told of; -1: of none */
     struct data_sources data; /* on the node; the engine reads them there */
     struct run_evaluation evaluation;
     char *weights; /* on the node, what engine/weights.h reads; NULL: initial values by the seed */

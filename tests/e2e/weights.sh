@@ -46,9 +46,12 @@ a_run_is_resumed_from_its_checkpoint_not_from_the_weights() {
     launch 0 --weights "local:$models/qwen2-tiny"
     exits 0 "$berth" export-weights latest "$tmp/out1"
     find "$tmp/work/data" -name model.safetensors -delete # nobody may want them again
-    exits 0 "$berth" resume latest --remote-dir "$tmp/work"
+    exits 0 "$berth" resume latest
     exits 0 "$berth" export-weights latest "$tmp/out2"
     cmp "$tmp/out1/model.safetensors" "$tmp/out2/model.safetensors"
+    find "$tmp/work/runs" -name 'step-*' -type d -exec rm -r {} +
+    exits 10 "$berth" resume latest
+    says "the run does not start over by itself" "$tmp/err"
 }
 
 weights_of_another_model_are_refused_before_anything_is_sent() {
