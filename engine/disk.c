@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/units.h"
-#include "engine/poison.h"
 #include "kernels/parallel.h"
 #include "planner/schedule.h"
 
@@ -362,10 +361,8 @@ void disk_close(struct disk *d)
     for (int i = 0; i < DISK_MAX_DIRS; i++)
         if (d->fd[i] >= 0)
             close(d->fd[i]);
-    if (d->base) {
-        UNPOISON(d->base, (size_t)d->o.bytes); /* what comes to lie there is not ours */
+    if (d->base)
         munmap(d->base, (size_t)d->o.bytes);
-    }
     free(d);
 }
 
