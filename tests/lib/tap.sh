@@ -10,9 +10,10 @@ engine=$BUILD/berth-engine
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/berth-test.XXXXXX")
 tap_cleanup() { :; }
 trap 'tap_cleanup; rm -rf "$tmp"' EXIT
-export BERTH_HOME=$tmp/home LC_ALL=C.UTF-8 TZ=UTC
+# what a run puts below a home stays here too
+export BERTH_HOME=$tmp/home HOME=$tmp/user LC_ALL=C.UTF-8 TZ=UTC
 export LSAN_OPTIONS=suppressions=$top/tests/lib/lsan.supp:print_suppressions=0
-mkdir -p "$BERTH_HOME"
+mkdir -p "$BERTH_HOME" "$HOME"
 
 t() {
     tap_n=$((tap_n + 1))
