@@ -213,7 +213,7 @@ static enum rc read_all(const char *path, const struct model *m, struct err *e)
             free(data);
         }
     }
-    weights_close(rc ? NULL : w);
+    weights_close(w);
     return rc;
 }
 
