@@ -223,17 +223,16 @@ static void write_job(struct str *s)
 
 static void write_models(struct str *s)
 {
-    str_add(s,
-        "Models\n\n"
-        "--model takes one of these, or the path of a Hugging Face config.json of the\n"
-        "Llama family (Llama, Mistral, Qwen2, Qwen3, SmolLM2) or of GPT-2. Mixtures of\n"
-        "experts (Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeekMoE) are planned and compared,\n"
-        "not launched.\n\n"
-        "A config that asks for what would be another model (rope scaling but linear and\n"
-        "llama3, partial rotary embeddings, biases but of q, k and v, soft caps, experts\n"
-        "of other types, quantised weights) is refused by the field's name. A sliding\n"
-        "window is full attention up to its length, which is then the longest sequence.\n"
-        "Dropout is not applied, whatever a config says of it.\n\n");
+    str_add(s, "Models\n\n"
+               "--model takes one of these, or the path of a Hugging Face config.json of the\n"
+               "Llama family (Llama, Mistral, Qwen2, Qwen3, SmolLM2) or of GPT-2. Mixtures of\n"
+               "experts (Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeekMoE) are planned and compared,\n"
+               "not launched.\n\n"
+               "A config that asks for what would be another model (rope scaling but linear and\n"
+               "llama3, partial rotary embeddings, biases but of q, k and v, soft caps, experts\n"
+               "of other types, quantised weights) is refused by the field's name. A sliding\n"
+               "window is full attention up to its length, which is then the longest sequence.\n"
+               "Dropout is not applied, whatever a config says of it.\n\n");
     for (int i = 0; model_preset_name(i); i++) {
         struct model m;
         char params[UNITS_TEXT];
