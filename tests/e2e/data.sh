@@ -41,7 +41,7 @@ train_on() {
         --strategy $([ "$1" = 1 ] && echo ddp || echo zero3) -q -o "$tmp/plan.json" >/dev/null
     exits 0 "$berth" launch "$tmp/plan.json" --hosts "$tmp/hosts$1" "${sshd_connect[@]}" \
         --data "local:$tmp/web.jsonl" tokenizer="$tokenizer" weight=0.75 --data "$tmp/chat.tok" weight=0.25
-    run=$("$berth" runs --json | jq -r '.runs[0].id')
+    run=$("$berth" status latest --json "${sshd_connect[@]}" | jq -r .id)
     jq -c '[.step, .loss]' "$(node_dir a 0)/metrics.jsonl" >"$tmp/loss-$1"
     nothing_left
 }

@@ -150,7 +150,7 @@ held_out_text_is_staged_and_its_loss_falls() {
     "$berth" launch "$tmp/plan-eval.json" --hosts "$tmp/hosts" "${sshd_connect[@]}" \
         --data "local:$tmp/text.txt" >"$tmp/out" 2>"$tmp/err"
     says "validation loss" "$tmp/err"
-    run=$("$berth" runs --json | jq -r '.runs[0].id')
+    run=$("$berth" status latest --json "${sshd_connect[@]}" | jq -r .id)
     "$berth" status "$run" --json "${sshd_connect[@]}" | jq -c .evaluation | tee "$tmp/evaluation"
     [ "$(jq .step "$tmp/evaluation")" = 32 ]
     [ "$(jq .tokens "$tmp/evaluation")" = 4096 ]
