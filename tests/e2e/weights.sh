@@ -17,7 +17,7 @@ plan() {
         data_kind: "uint16", training: {lr: 0}}' >"$tmp/job.json"
     exits 0 "$berth" plan "$tmp/job.json" --offers "$tmp/offers.json" -q -o "$tmp/plan.json"
 }
-launch() { exits "$1" "$berth" launch "$tmp/plan.json" --here --remote-dir "$tmp/work" "${@:2}"; }
+launch() { exits "$1" "$berth" launch "$tmp/plan.json" --here --remote-dir "$tmp/node" "${@:2}"; }
 
 weights_come_back_as_they_went_in() {
     for model in qwen3-tiny gpt2-untied-tiny; do
@@ -45,11 +45,11 @@ a_run_is_resumed_from_its_checkpoint_not_from_the_weights() {
     mv "$tmp/plan2.json" "$tmp/plan.json"
     launch 0 --weights "local:$models/qwen2-tiny"
     exits 0 "$berth" export-weights latest "$tmp/out1"
-    find "$tmp/work/data" -name model.safetensors -delete # nobody may want them again
+    find "$tmp/node/data" -name model.safetensors -delete # nobody may want them again
     exits 0 "$berth" resume latest
     exits 0 "$berth" export-weights latest "$tmp/out2"
     cmp "$tmp/out1/model.safetensors" "$tmp/out2/model.safetensors"
-    find "$tmp/work/runs" -name 'step-*' -type d -exec rm -r {} +
+    find "$tmp/node/runs" -name 'step-*' -type d -exec rm -r {} +
     exits 10 "$berth" resume latest
     says "the run does not start over by itself" "$tmp/err"
 }
@@ -86,7 +86,7 @@ a_checkpoint_in_a_folder_is_exported_and_a_damaged_one_is_not() {
     exits 2 "$berth" export-weights "$step" "$tmp/other"
     says "rank-0000.safetensors' is damaged" "$tmp/err"
     [ ! -e "$tmp/other" ]
-    exits 1 "$berth" export-weights "$tmp/work" "$tmp/other"
+    exits 1 "$berth" export-weights "$tmp/node" "$tmp/other"
     says "is no checkpoint and holds none" "$tmp/err"
 }
 

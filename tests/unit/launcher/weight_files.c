@@ -47,8 +47,8 @@ static void a_folder_is_its_weights_and_config_and_nothing_else(void **state)
     assert_int_equal(w.bytes, 6);
     assert_string_equal(w.name, "");
     assert_string_equal(weight_files_name(&w, 0), "config.json");
-    char *dir = weight_files_node_path(&w, "/work", w.name);
-    char *want = base_printf("/work/data/%s", w.sha256);
+    char *dir = weight_files_node_path(&w, "/srv/berth", w.name);
+    char *want = base_printf("/srv/berth/data/%s", w.sha256);
     assert_string_equal(dir, want);
     free(dir);
     free(want);
@@ -64,7 +64,7 @@ static void one_file_is_named_in_its_folder(void **state)
     assert_int_equal(open_in(&w, "named/tuned.safetensors", &e), RC_OK);
     assert_int_equal(w.count, 1);
     assert_string_equal(w.name, "tuned.safetensors");
-    char *path = weight_files_node_path(&w, "/work", w.name);
+    char *path = weight_files_node_path(&w, "/srv/berth", w.name);
     assert_non_null(strstr(path, "/tuned.safetensors"));
     free(path);
     weight_files_release(&w);
