@@ -132,7 +132,8 @@ static const struct option START[] = {
         .help = "does training go on while a checkpoint is written?",
         .detail =
             "async takes memory for a copy of the states a rank answers for (12 bytes of each "
-            "of its parameters) from the start, which the plan counts; training waits for "
+            "of its parameters, 8 with SGD) from the start, which the plan counts; training waits "
+            "for "
             "that copy at most. sync takes none, and training waits for the disk. Default: "
             "async where every host has the memory, and the states lie in memory.",
         .example = "--checkpoint sync"},

@@ -39,6 +39,12 @@ static const struct option HOW[] = {
         .detail = "The bundled engine has bf16 and fp32. With fp8 and fp4 products are of such "
                   "numbers, all else is as with bf16.",
         .example = "--precision fp32"},
+    {.name = "optimizer",
+        .kind = OPTION_CHOICE,
+        .choices = "adamw|sgd",
+        .help = "how weights are updated; default adamw",
+        .detail = "sgd: with momentum, 4 bytes of a parameter where AdamW's moments are 8.",
+        .example = "--optimizer sgd"},
     {.name = "recompute",
         .kind = OPTION_CHOICE,
         .choices = "none|selective|selective-ffn|full|mixed",
@@ -205,10 +211,13 @@ static enum rc read_splits(struct strategy *s, const struct args *args, struct e
     return RC_OK;
 }
 
+/* How gradients and states are moved and kept. */
 static enum rc read_moves(struct strategy *s, const struct args *args, struct err *e)
 {
     enum rc rc = RC_OK;
     s->splits_over_replicas = args_flag(args, "optimizer-over-replicas");
+    if (args_has(args, "optimizer"))
+        strategy_take_optimizer(s, (enum optimizer)args_choice(args, "optimizer"));
     if (args_has(args, "reshard"))
         rc = strategy_parse_reshard(s, args_text(args, "reshard"), e);
     if (!rc && args_has(args, "bucket"))

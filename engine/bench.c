@@ -151,6 +151,7 @@ static enum rc run_steps(struct rank_state *r, struct executor *x, struct err *e
             .beta1 = 0.9,
             .beta2 = 0.95,
             .eps = 1e-8,
+            .momentum = 0.9,
             .weight_decay = 0.1,
             .clip_norm = 1,
             .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};

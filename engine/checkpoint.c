@@ -80,7 +80,7 @@ static double host_bytes(const struct checkpoint *c)
         most = ranks > most ? ranks : most;
     }
     double share = most < (double)s->parts ? most / (double)s->parts : 1;
-    return elems * sizeof(float) * STATE_KINDS * share * (c->o.has_partner ? 2 : 1);
+    return elems * (double)strategy_saved_bytes(&s->strategy) * share * (c->o.has_partner ? 2 : 1);
 }
 
 /* Condition variables measure by the wall clock, which may be set, unless told otherwise. */

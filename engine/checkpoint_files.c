@@ -12,7 +12,13 @@
 #include "engine/safetensors.h"
 #include "run/names.h"
 
-static const char *const KIND_NAMES[] = {"master", "exp_avg", "exp_avg_sq"};
+const char *checkpoint_state_name(enum optimizer o, enum state_kind kind)
+{
+    static const char *const names[][STATE_KINDS] = {
+        [OPTIMIZER_ADAMW] = {"master", "exp_avg", "exp_avg_sq"},
+        [OPTIMIZER_SGD] = {"master", "momentum_buffer", NULL}};
+    return names[o][kind];
+}
 
 /* GPT-2's query, key and value are one tensor in Hugging Face's naming, but three here. */
 static const char *fused_part(const struct model *m, enum tensor_role role)
@@ -34,12 +40,12 @@ static const char *fused_part(const struct model *m, enum tensor_role role)
     }
 }
 
-void checkpoint_piece_name(char out[CKPT_NAME], const struct model *m, int unit,
-    enum tensor_role role, enum state_kind kind)
+void checkpoint_piece_name(
+    char out[CKPT_NAME], const struct model *m, int unit, enum tensor_role role, const char *state)
 {
     char name[128];
     snprintf(out, CKPT_NAME, "%s%s.%s", model_tensor_name(m, unit, role, name), fused_part(m, role),
-        KIND_NAMES[kind]);
+        state);
 }
 
 static void add_piece(const struct schedule *s, int unit, const struct tensor *t,
@@ -56,7 +62,8 @@ static void add_piece(const struct schedule *s, int unit, const struct tensor *t
         .unit = unit,
         .kind = kind,
         .unit_first = first};
-    checkpoint_piece_name(out->name, &s->model, unit, t->role, kind);
+    checkpoint_piece_name(
+        out->name, &s->model, unit, t->role, checkpoint_state_name(s->strategy.optimizer, kind));
 }
 
 size_t checkpoint_pieces(const struct schedule *s, int rank, struct piece **out)
@@ -66,6 +73,8 @@ size_t checkpoint_pieces(const struct schedule *s, int rank, struct piece **out)
     *out = NULL;
     for (int unit = 0; unit < s->n_units; unit++)
         for (int kind = 0; kind < STATE_KINDS; kind++) {
+            if (!state_exists(s, (enum state_kind)kind))
+                continue;
             const struct unit_layout *u = &s->unit[unit];
             int64_t elems = schedule_part_elems(s, unit), part_first = part * elems;
             for (int i = 0; i < u->n; i++) {

@@ -31,8 +31,10 @@ struct piece {
 size_t checkpoint_pieces(const struct schedule *s, int rank, struct piece **out);
 
 /* "model.layers.0.mlp.up_proj.weight.master" */
-void checkpoint_piece_name(char out[CKPT_NAME], const struct model *m, int unit,
-    enum tensor_role role, enum state_kind kind);
+void checkpoint_piece_name(
+    char out[CKPT_NAME], const struct model *m, int unit, enum tensor_role role, const char *state);
+/* "master", or what PyTorch calls the moment. */
+const char *checkpoint_state_name(enum optimizer o, enum state_kind kind);
 
 struct file_entry {
     uint64_t bytes;

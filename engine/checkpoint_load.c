@@ -122,6 +122,20 @@ static enum rc share_manifest(struct load *l, int owner, struct str *text, struc
     return rc;
 }
 
+/* What another optimizer keeps is of no use to this one. */
+static enum rc check_optimizer(const struct load *l, struct err *e)
+{
+    enum optimizer planned = executor_schedule(l->x)->strategy.optimizer;
+    const char *word =
+        json_str(json_get(l->manifest, "strategy"), "optimizer", optimizer_name(OPTIMIZER_ADAMW));
+    if (strcmp(word, optimizer_name(planned)) == 0)
+        return RC_OK;
+    return err_set(e, RC_INVALID,
+        "it holds the states of optimizer %s, the plan's is %s; start a run from its weights "
+        "instead (berth export-weights, then --weights)",
+        word, optimizer_name(planned));
+}
+
 static enum rc parse_manifest(
     struct load *l, const struct str *text, struct checkpoint_info *info, struct err *e)
 {
@@ -149,6 +163,8 @@ static enum rc parse_manifest(
     if (!rc && model_differs(&m, &executor_schedule(l->x)->model, how))
         rc = err_set(
             e, RC_INVALID, "it holds model '%s', not the one of the plan: its %s", m.name, how);
+    if (!rc)
+        rc = check_optimizer(l, e);
     if (!rc && (json_len(files) == 0 || json_len(files) > CKPT_MAX_FILES))
         rc = err_set(e, RC_INVALID, "the manifest lists %zu files", json_len(files));
     if (rc)

@@ -28,11 +28,12 @@ struct op_context {
     struct comm *comm;
     struct disk *disk; /* NULL: nothing is kept there */
     /* optimizer step */
-    double lr, beta1, beta2, eps, weight_decay, clip_norm; /* clip_norm 0: no clipping */
-    double max_loss, max_grad_norm;                        /* above them there is no update */
-    int64_t step;                                          /* of this update, from 1 */
-    bool is_warm_up;                                       /* run everything, update nothing */
-    update_fn *before_update;                              /* or NULL */
+    double lr, beta1, beta2, eps, momentum, weight_decay;
+    double clip_norm;               /* 0: no clipping */
+    double max_loss, max_grad_norm; /* above them there is no update */
+    int64_t step;                   /* of this update, from 1 */
+    bool is_warm_up;                /* run everything, update nothing */
+    update_fn *before_update;       /* or NULL */
     void *update_arg;
 };
 

@@ -259,6 +259,7 @@ static void set_context(struct executor *x, const struct step_params *p)
     c->beta1 = p->beta1;
     c->beta2 = p->beta2;
     c->eps = p->eps;
+    c->momentum = p->momentum;
     c->weight_decay = p->weight_decay;
     c->clip_norm = p->clip_norm;
     c->max_loss = p->max_loss > 0 ? p->max_loss : INFINITY;
@@ -382,6 +383,11 @@ enum rc executor_warm_up(struct executor *x, struct err *e)
 
 /* --- state --- */
 
+bool state_exists(const struct schedule *s, enum state_kind kind)
+{
+    return kind != STATE_V || strategy_moments(&s->strategy) > 1;
+}
+
 static int32_t state_buffer(const struct unit_buffers *b, enum state_kind kind)
 {
     if (kind == STATE_MASTER)
@@ -495,7 +501,8 @@ static enum rc publish_states(struct executor *x, int unit, struct err *e)
     if (x->s->shards == 1 || shards_of(x->s, unit, STATE_M) > 1)
         return RC_OK;
     for (size_t i = 0; i < BASE_COUNT(kinds) && !rc; i++) {
-        if (kinds[i] == STATE_MASTER && b->master < 0) /* the parameters are */
+        bool is_param = kinds[i] == STATE_MASTER && b->master < 0;
+        if (is_param || !state_exists(x->s, kinds[i]))
             continue;
         rc = executor_fetch_state(x, unit, kinds[i], e);
         struct state_view v = executor_state(x, unit, kinds[i]);

@@ -37,9 +37,9 @@ void executor_write_trace(
 
 /* Constants of one optimizer step. */
 struct step_params {
-    int64_t step; /* of this update, from 1 */
-    double lr, beta1, beta2, eps, weight_decay;
-    double clip_norm;               /* 0: no clipping */
+    int64_t step;                                         /* of this update, from 1 */
+    double lr, beta1, beta2, eps, momentum, weight_decay; /* as the optimizer has them */
+    double clip_norm;                                     /* 0: no clipping */
     double max_loss, max_grad_norm; /* above them there is no update; 0: no limit */
     double local_targets;           /* target tokens of this rank in all micro steps of the step */
     bool wants_stop, wants_save;    /* this rank was told so; the results say whether any was */
@@ -84,6 +84,8 @@ enum rc executor_warm_up(struct executor *x, struct err *e);
 /* --- state between steps --- */
 
 enum state_kind { STATE_MASTER, STATE_M, STATE_V, STATE_KINDS, STATE_GRADIENT = STATE_KINDS };
+/* SGD has no second moment. */
+bool state_exists(const struct schedule *s, enum state_kind kind);
 
 /* The part of a unit's state this rank answers for: elements first .. first + count of the unit.
  * Parts of the ranks of a shard group tile the unit and replicas hold the same, or parts of all

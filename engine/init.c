@@ -67,6 +67,8 @@ static enum rc init_unit(const struct start *s, int unit, struct err *e)
 {
     enum rc rc = RC_OK;
     for (int kind = 0; kind < STATE_KINDS && !rc; kind++) {
+        if (!state_exists(executor_schedule(s->x), (enum state_kind)kind))
+            continue;
         rc = executor_fetch_state(s->x, unit, (enum state_kind)kind, e);
         if (rc)
             break;

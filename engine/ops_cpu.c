@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/disk.h"
+#include "engine/update_cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
 
@@ -410,73 +411,9 @@ static enum rc grad_norm(const struct run *r)
     return RC_OK;
 }
 
-static double clip_factor(const struct op_context *x, double norm)
+static enum rc update(const struct run *r)
 {
-    return x->clip_norm > 0 && norm > x->clip_norm ? x->clip_norm / (norm + 1e-6) : 1;
-}
-
-/* Runs of one weight decay inside [first, first + elems) of the unit: matrices decay, vectors do
- * not, gaps hold zeros and may do either. */
-static int64_t decay_run(const struct unit_layout *u, int64_t from, int64_t end, bool *is_decayed)
-{
-    *is_decayed = false;
-    int64_t stop = end;
-    for (int i = 0; i < u->n; i++) {
-        const struct tensor *t = &u->tensor[i];
-        int64_t t_end = t->offset + t->rows * t->cols;
-        if (from >= t->offset && from < t_end) {
-            *is_decayed = t->is_decayed;
-            return t_end < end ? t_end : end;
-        }
-        if (t->offset > from && t->offset < stop)
-            stop = t->offset;
-    }
-    return stop;
-}
-
-/* The same on every rank: loss and norm are sums over all of them by now. */
-static bool is_accepted(const struct op_context *x, const double *scalars)
-{
-    double norm = sqrt(scalars[SCALAR_SQUARES]);
-    double loss = scalars[SCALAR_LOSS_SUM] / scalars[SCALAR_TARGETS];
-    return isfinite(norm) && norm <= x->max_grad_norm && !(loss > x->max_loss);
-}
-
-static enum rc adamw(const struct run *r)
-{
-    const struct op_context *x = r->x;
-    const struct unit_layout *u = &x->schedule->unit[r->op->unit];
-    const double *s = r->arg[4];
-    double norm = sqrt(s[SCALAR_SQUARES]);
-    bool is_whole = r->op->dim[0] == u->elems;
-    int64_t first =
-        is_whole ? 0 : schedule_part_of(x->schedule, comm_rank(x->comm)) * r->op->dim[0];
-    int64_t end = first + r->op->dim[0];
-    struct k_adamw a = {.lr = x->lr,
-        .beta1 = x->beta1,
-        .beta2 = x->beta2,
-        .eps = x->eps,
-        .clip = clip_factor(x, norm),
-        .step = x->step,
-        .skip = x->is_warm_up || !is_accepted(x, s)};
-    bool has_copy = r->op->n_args == 6;
-    bool is_bf16 = r->type == K_BF16;
-    for (int64_t at = first; at < end;) {
-        bool is_decayed;
-        int64_t stop = decay_run(u, at, end, &is_decayed);
-        int64_t i = at - first;
-        a.elems = stop - at;
-        a.weight_decay = is_decayed ? x->weight_decay : 0;
-        a.grad = (const float *)r->arg[0] + i;
-        a.master = (float *)r->arg[1] + i;
-        a.m = (float *)r->arg[2] + i;
-        a.v = (float *)r->arg[3] + i;
-        a.param = has_copy && is_bf16 ? (uint16_t *)r->arg[5] + i : NULL;
-        x->kernels->adamw(r->pool, &a);
-        at = stop;
-    }
-    if (has_copy && !is_bf16)
-        memcpy(r->arg[5], r->arg[1], (size_t)r->op->dim[0] * sizeof(float));
+    update_cpu(r->x, r->op, r->arg, r->pool);
     return RC_OK;
 }
 
@@ -507,7 +444,8 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_ALL_REDUCE] = all_reduce,
     [OP_SCALARS] = scalars,
     [OP_GRAD_NORM] = grad_norm,
-    [OP_ADAMW] = adamw,
+    [OP_ADAMW] = update,
+    [OP_SGD] = update,
     [OP_COPY_DOWN] = copy,
     [OP_COPY_UP] = copy,
     [OP_DISK_READ] = disk_read,
@@ -517,7 +455,7 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
 enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const *arg,
     struct pool *pool, struct err *e)
 {
-    if (op->kind == OP_ADAMW && x->before_update)
+    if (op_is_update((enum op_kind)op->kind) && x->before_update)
         x->before_update(x->update_arg, op->unit);
     struct run r = {
         x, op, arg, pool, x->schedule->strategy.precision == PRECISION_BF16 ? K_BF16 : K_FP32, e};

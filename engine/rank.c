@@ -384,6 +384,7 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
         .beta1 = t->beta1,
         .beta2 = t->beta2,
         .eps = t->eps,
+        .momentum = t->momentum,
         .weight_decay = t->weight_decay,
         .clip_norm = t->clip_norm,
         .max_loss = t->spike == SPIKE_SKIP ? limits.loss : 0,

@@ -109,7 +109,8 @@ static struct piece piece_of(
     const struct saved *s, int unit, const struct tensor *t, int64_t first, int64_t count)
 {
     struct piece p = {.rows = t->rows, .cols = t->cols, .first = first, .count = count};
-    checkpoint_piece_name(p.name, &s->model, unit, t->role, STATE_MASTER);
+    checkpoint_piece_name(p.name, &s->model, unit, t->role,
+        checkpoint_state_name(OPTIMIZER_ADAMW, STATE_MASTER)); /* of every optimizer */
     return p;
 }
 

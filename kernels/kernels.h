@@ -205,21 +205,51 @@ struct k_cross_entropy {
     double *loss_sum, *target_count;
 };
 
+/* How weights are kept that an optimizer updates in fp32. */
+enum k_weights_form {
+    K_WEIGHTS_MASTER, /* master in fp32, and a copy in bf16 or none */
+    K_WEIGHTS_SPLIT,  /* master in two halves: param is what is computed with, the upper one rounded
+                         to nearest, ties away from zero; low is the lower one. Nothing is lost */
+    K_WEIGHTS_PURE    /* param alone, in bf16: an update rounds up or down at random, with the
+                         probabilities that leave the mean where it was */
+};
+struct k_weights {
+    enum k_weights_form form;
+    float *master;   /* MASTER */
+    uint16_t *param; /* bf16; MASTER: or NULL */
+    uint16_t *low;   /* SPLIT */
+    /* PURE: the random bits of element i are those of key and first + i, so that ranges, ranks and
+     * a resumed run draw alike */
+    uint64_t key;
+    int64_t first;
+};
+
 /* One AdamW step (decoupled decay) on a range with one weight decay:
  *   g = clip * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
- *   master = master (1 - lr wd) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
- *   param = bf16(master)
+ *   w = w (1 - lr wd) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
  * An element's result depends on that element and the constants alone, so any split into ranges
  * gives the same bits. */
 struct k_adamw {
     int64_t elems;
     const float *grad;
-    float *master, *m, *v;
-    uint16_t *param; /* bf16 copy, or NULL */
+    float *m, *v;
+    struct k_weights weights;
     double lr, beta1, beta2, eps, weight_decay;
     double clip;  /* factor on the gradient, 1 when not clipped */
     int64_t step; /* of this update, from 1 */
-    bool skip;    /* leave master, m and v alone; param is still written */
+    bool skip;    /* leave weights, m and v alone; a copy is still written */
+};
+
+/* One step of SGD with momentum, as PyTorch's: m = momentum m + (clip * grad + wd w);  w -= lr m.
+ * As independent of ranges as k_adamw. */
+struct k_sgd {
+    int64_t elems;
+    const float *grad;
+    float *m;
+    struct k_weights weights;
+    double lr, momentum, weight_decay;
+    double clip;
+    bool skip;
 };
 
 struct kernels {
@@ -247,6 +277,11 @@ struct kernels {
      * grad, then over the blocks in order. */
     void (*grad_norm)(struct pool *p, const float *grad, int64_t n, double *square_sum);
     void (*adamw)(struct pool *p, const struct k_adamw *a);
+    void (*sgd)(struct pool *p, const struct k_sgd *a);
+
+    /* Weights as fp32, and back; PURE and copies are rounded to nearest even. */
+    void (*weights_read)(struct pool *p, float *dst, const struct k_weights *w, int64_t n);
+    void (*weights_write)(struct pool *p, const struct k_weights *w, const float *src, int64_t n);
 
     /* Exact widening, and rounding to nearest even; NaN stays NaN. */
     void (*fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);

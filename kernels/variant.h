@@ -303,6 +303,10 @@ void K_NAME(k_gelu_bwd)(struct pool *p, const struct k_gelu_bwd *a);
 void K_NAME(k_cross_entropy)(struct pool *p, const struct k_cross_entropy *a);
 void K_NAME(k_grad_norm)(struct pool *p, const float *grad, int64_t n, double *square_sum);
 void K_NAME(k_adamw)(struct pool *p, const struct k_adamw *a);
+void K_NAME(k_sgd)(struct pool *p, const struct k_sgd *a);
+void K_NAME(k_weights_read)(struct pool *p, float *dst, const struct k_weights *w, int64_t n);
+void K_NAME(k_weights_write)(
+    struct pool *p, const struct k_weights *w, const float *src, int64_t n);
 void K_NAME(k_fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);
 void K_NAME(k_bf16_to_fp32)(struct pool *p, float *dst, const uint16_t *src, int64_t n);
 void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);

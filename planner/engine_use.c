@@ -24,6 +24,7 @@ static const struct ability {
     bool splits;       /* tensor, pipeline, context, experts */
     const char *export;
     bool searches_splits; /* tensor and pipeline, without which nobody uses it */
+    bool is_adam_alone;   /* its optimizer takes no other (Megatron's distrib_optimizer.py) */
 } abilities[ENGINE_COUNT] = {
     [ENGINE_BERTH] = {.kinds = KIND(DDP) | KIND(ZERO1) | KIND(ZERO2) | KIND(ZERO3) | KIND(HSDP),
         .usual = STRATEGY_ZERO3,
@@ -50,7 +51,8 @@ static const struct ability {
         .usual = STRATEGY_ZERO1,
         .offloads = STATES,
         .splits = true,
-        .searches_splits = true},
+        .searches_splits = true,
+        .is_adam_alone = true},
     [ENGINE_MEGATRON_DEEPSPEED] = {.kinds = KIND(ZERO1),
         .usual = STRATEGY_ZERO1,
         .offloads = STATES,
@@ -154,6 +156,14 @@ static bool has_stage_for_disk(const struct strategy *s)
            profile_of(s->engine)->is_bundled;
 }
 
+enum rc engine_check_optimizer(enum engine g, enum optimizer o, struct err *e)
+{
+    if (o == OPTIMIZER_ADAMW || !abilities[g].is_adam_alone)
+        return RC_OK;
+    return err_set(e, RC_INVALID, "the distributed optimizer of engine %s is adamw, not %s",
+        engine_name(g), optimizer_name(o));
+}
+
 enum rc engine_check(const struct strategy *s, struct err *e)
 {
     const struct ability *a = &abilities[s->engine];
@@ -179,7 +189,7 @@ enum rc engine_check(const struct strategy *s, struct err *e)
         return err_set(e, RC_INVALID,
             "engine %s is data-parallel: it has no tensor, pipeline, context or expert parallelism",
             name);
-    return RC_OK;
+    return engine_check_optimizer(s->engine, s->optimizer, e);
 }
 
 enum rc engine_check_device(enum engine g, bool is_gpu, struct err *e)
@@ -283,6 +293,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         engine_take(&s, j->engine, j->stack);
         s.seq = j->seq;
         s.doc_tokens = j->doc_tokens;
+        strategy_take_optimizer(&s, job_optimizer(j));
         s.precision = (enum precision)p;
         s.shard_degree = degree;
         if (abilities[s.engine].searches_splits)

@@ -23,6 +23,8 @@ enum strategy_kind engine_default_kind(enum engine g);
 /* The engine has the way of sharding, offloading and splitting; RC_INVALID says which it lacks. */
 enum rc engine_check(const struct strategy *s, struct err *e);
 
+/* It has the optimizer; RC_INVALID where not. Part of engine_check. */
+enum rc engine_check_optimizer(enum engine g, enum optimizer o, struct err *e);
 /* Others than the bundled one are known on GPUs only: RC_INVALID. */
 enum rc engine_check_device(enum engine g, bool is_gpu, struct err *e);
 

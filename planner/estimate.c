@@ -9,8 +9,6 @@
 #include "planner/layout.h"
 #include "planner/timeline.h"
 
-/* fp32 master, first and second moment: what a checkpoint holds of a trained parameter. */
-enum { CHECKPOINT_BYTES_PER_PARAM = 12 };
 /* The last one, and the one being written. */
 enum { CHECKPOINTS_ON_DISK = 2 };
 /* A rank's process and the node's agent and system, beside what is planned. */
@@ -231,9 +229,9 @@ static void fill_step(struct estimate *x, const struct subject *of, const struct
     x->flops_definition = estimate_flops_definition(of->model, s);
 }
 
-double estimate_checkpoint_bytes(const struct model *m)
+double estimate_checkpoint_bytes(const struct model *m, const struct strategy *s)
 {
-    return (double)CHECKPOINT_BYTES_PER_PARAM * (double)model_trained_params(m);
+    return (double)strategy_saved_bytes(s) * (double)model_trained_params(m);
 }
 
 struct save_s estimate_save_s(double bytes, const struct strategy *s, const struct machine *mc)
@@ -255,7 +253,7 @@ struct save_s estimate_save_s(double bytes, const struct strategy *s, const stru
 
 static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
-    double bytes = CHECKPOINT_BYTES_PER_PARAM * of->trained;
+    double bytes = (double)strategy_saved_bytes(of->strategy) * of->trained;
     struct save_s save = estimate_save_s(bytes, of->strategy, mc);
     x->checkpoint_bytes = (int64_t)bytes;
     x->checkpoint_s = save.write;
@@ -451,7 +449,7 @@ static bool has_room(const struct machine *mc, const struct strategy *s, const s
 {
     if (slabs->of[MEMORY_DEVICE] > mc->hw.memory_bytes - (int64_t)mc->external_bytes)
         return false;
-    double checkpoint = estimate_checkpoint_bytes(m);
+    double checkpoint = estimate_checkpoint_bytes(m, s);
     return mc->hw.is_gpu || mc->hw.ram_bytes == 0 ||
            estimate_host_ram_bytes(slabs, checkpoint, s, false) <= mc->hw.ram_bytes;
 }

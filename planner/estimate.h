@@ -135,7 +135,7 @@ double estimate_disk_share(const struct estimate *x);
 struct save_s {
     double write, stall;
 };
-double estimate_checkpoint_bytes(const struct model *m);
+double estimate_checkpoint_bytes(const struct model *m, const struct strategy *s);
 struct save_s estimate_save_s(
     double checkpoint_bytes, const struct strategy *s, const struct machine *machine);
 

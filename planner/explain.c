@@ -69,6 +69,8 @@ char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
     add_splits(&out, &s->parallel);
     str_addf(&out, ", %s, micro batch %lld x %lld", precision_name(s->precision),
         (long long)s->micro_batch, (long long)s->grad_accum);
+    if (s->optimizer != OPTIMIZER_ADAMW)
+        str_addf(&out, ", %s", optimizer_name(s->optimizer));
     add_recompute(&out, s);
     add_moves(&out, s);
     add_offload(&out, s->offload);

@@ -80,7 +80,17 @@ static struct json *typed(const char *type, struct json *params)
     return v;
 }
 
-static struct json *optimizer_json(const struct training *t)
+/* DeepSpeed takes others than its own from torch.optim by name. */
+static struct json *sgd_json(const struct training *t)
+{
+    struct json *params = json_obj();
+    json_add_num(params, "lr", t->lr);
+    json_add_num(params, "momentum", t->momentum);
+    json_add_num(params, "weight_decay", t->weight_decay);
+    return typed("SGD", params);
+}
+
+static struct json *adamw_json(const struct training *t)
 {
     struct json *params = json_obj(), *betas = json_arr();
     json_push_num(betas, t->beta1);
@@ -132,7 +142,14 @@ static void add_training(struct json *v, const struct export_input *in, struct s
         return;
     if (t->clip_norm > 0)
         json_add_num(v, "gradient_clipping", t->clip_norm);
-    json_add(v, "optimizer", optimizer_json(t));
+    if (t->optimizer == OPTIMIZER_SGD) {
+        json_add(v, "optimizer", sgd_json(t));
+        json_add_bool(v, "zero_allow_untested_optimizer", true);
+        if (in->strategy->offload & OFFLOAD_OPTIMIZER)
+            json_add_bool(v, "zero_force_ds_cpu_optimizer", false);
+    } else {
+        json_add(v, "optimizer", adamw_json(t));
+    }
     if (in->steps > 0)
         json_add(v, "scheduler", scheduler_json(t, in->steps, left_out));
 }

@@ -68,13 +68,8 @@ static void add_model(struct str *out, struct str *left_out, const struct export
         str_add(out, "converters = [\"quantize.linear.float8\"]\n");
 }
 
-static void add_optimizer(struct str *out, const struct export_input *in)
+static void add_adamw(struct str *out, const struct training *t)
 {
-    static const char *const decays[] = {
-        [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_WSD] = "linear"};
-    const struct training *t = in->training;
-    if (!t)
-        return;
     str_add(out, "\n[optimizer]\n");
     add_text(out, "name", "AdamW");
     add_num(out, "lr", t->lr);
@@ -82,6 +77,19 @@ static void add_optimizer(struct str *out, const struct export_input *in)
     add_num(out, "beta2", t->beta2);
     add_num(out, "eps", t->eps);
     add_num(out, "weight_decay", t->weight_decay);
+}
+
+static void add_optimizer(struct str *out, struct str *left_out, const struct export_input *in)
+{
+    static const char *const decays[] = {
+        [LR_COSINE] = "cosine", [LR_LINEAR] = "linear", [LR_WSD] = "linear"};
+    const struct training *t = in->training;
+    if (!t)
+        return;
+    if (t->optimizer == OPTIMIZER_SGD)
+        export_lost(left_out, "optimizer sgd with its rate: torchtitan has Adam and AdamW");
+    else
+        add_adamw(out, t);
     str_add(out, "\n[lr_scheduler]\n");
     add_int(out, "warmup_steps", t->warmup_steps);
     if (t->schedule == LR_CONSTANT) {
@@ -169,7 +177,7 @@ enum rc export_torchtitan(
     str_add(out, "# for torchtitan 0.2\n[job]\n");
     add_text(out, "description", in->model->name);
     add_model(out, left_out, in);
-    add_optimizer(out, in);
+    add_optimizer(out, left_out, in);
     add_training(out, left_out, in);
     add_parallelism(out, s);
     add_rest(out, left_out, in);

@@ -75,6 +75,7 @@ static const struct kind KINDS[] = {
     {"master", "master copies", FORM_STATE, "", 0},
     {"m", "first moments", FORM_STATE, "", 0},
     {"v", "second moments", FORM_STATE, "", 0},
+    {"momentum", "momentum", FORM_STATE, "", 0},
     {"gathered", "gathered", FORM_WHOLE, "", 0},
     {"unit_grad", "before they are reduced", FORM_WHOLE, "", 0},
     {"shard_up", "copied up", FORM_OWN, "", 0},

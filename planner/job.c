@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "planner/adapter.h"
 #include "planner/data_source.h"
+#include "planner/engine_use.h"
 #include "planner/training.h"
 
 enum { JOB_MAX_BYTES = 4 << 20 };
@@ -631,6 +632,8 @@ enum rc job_finish(struct job *j, struct err *e)
         rc = err_set(e, RC_LIMIT, "validations of more than 10^18 tokens cannot be planned");
     if (!rc)
         rc = training_from_json(&(struct training){0}, j->training, job_steps(j), e);
+    if (!rc)
+        rc = engine_check_optimizer(j->engine, job_optimizer(j), e);
     if (j->upload_bytes_per_s <= 0)
         j->upload_bytes_per_s = 12.5e6;
     return rc;
@@ -639,6 +642,11 @@ enum rc job_finish(struct job *j, struct err *e)
 const char *job_stack(const struct job *j)
 {
     return j->stack[0] ? j->stack : profile_of(j->engine)->stack;
+}
+
+enum optimizer job_optimizer(const struct job *j)
+{
+    return training_optimizer(j->training);
 }
 
 int64_t job_step_sequences(const struct job *j)

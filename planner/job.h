@@ -107,6 +107,8 @@ enum rc job_check_documents(int64_t tokens, struct err *e);
 /* The stack whose constants predict it. */
 const char *job_stack(const struct job *j);
 
+/* That its training names. */
+enum optimizer job_optimizer(const struct job *j);
 /* Sequences of an optimizer step, and steps of the whole run (the last one counts whole). */
 int64_t job_step_sequences(const struct job *j);
 int64_t job_steps(const struct job *j);

@@ -202,6 +202,9 @@ static enum rc check(const struct plan_file *p, struct err *e)
             "its strategy is for %lld ranks, %lld on a node, but its offer has %lld nodes of %lld",
             (long long)s->ranks, (long long)s->ranks_per_node, (long long)p->nodes,
             (long long)p->offer.gpus_per_node);
+    if (s->optimizer != job_optimizer(&p->job))
+        return err_set(e, RC_INVALID, "its strategy updates by %s, the training of its job by %s",
+            optimizer_name(s->optimizer), optimizer_name(job_optimizer(&p->job)));
     if (s->seq != p->job.seq ||
         s->micro_batch > INT64_MAX / 4 / s->grad_accum / s->ranks / s->seq ||
         strategy_tokens_per_step(s) != p->job.global_batch_tokens)

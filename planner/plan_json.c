@@ -273,6 +273,8 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
     if (s->bucket_bytes > 0)
         json_add_int(v, "bucket_bytes", s->bucket_bytes);
     json_add_int(v, "loss_chunks", s->loss_chunks);
+    if (s->optimizer != OPTIMIZER_ADAMW)
+        json_add_str(v, "optimizer", optimizer_name(s->optimizer));
     json_add_str(v, "engine", engine_name(s->engine));
     if (strategy_is_data_parallel(s))
         return;

@@ -36,11 +36,17 @@ enum work op_work(enum op_kind kind)
     case OP_DISK_WRITE:
         return WORK_DISK;
     case OP_ADAMW:
+    case OP_SGD:
     case OP_GRAD_NORM:
         return WORK_OPTIMIZER;
     default:
         return WORK_ELEMENTWISE;
     }
+}
+
+double price_host_share(const struct strategy *s)
+{
+    return s->optimizer == OPTIMIZER_SGD ? 20.0 / 28 : 1;
 }
 
 /* Which function of rates.h prices an operation. */
@@ -131,7 +137,7 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
     struct price_key k = {.form = FORMS[op->kind].form,
         .variant = FORMS[op->kind].variant,
         .work = op_work((enum op_kind)op->kind)};
-    if (op->kind == OP_ADAMW && op->lane == LANE_HOST)
+    if (op_is_update((enum op_kind)op->kind) && op->lane == LANE_HOST)
         k.form = FORM_HOST_ADAM;
     switch ((enum form)k.form) {
     case FORM_MATMUL:
@@ -145,7 +151,7 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
         key_collective(&k, s, op);
         break;
     case FORM_HOST_ADAM:
-        k.amount = (double)op->dim[0];
+        k.amount = (double)op->dim[0] * price_host_share(&s->strategy);
         break;
     case FORM_COPY:
     case FORM_DISK:

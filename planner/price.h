@@ -32,6 +32,11 @@ enum work {
 enum work op_work(enum op_kind kind);
 const char *work_name(enum work w);
 
+/* What an update on the host takes of AdamW's time: of the 28 bytes that one moves of a parameter
+ * (gradient, master value and two moments read; all but the gradient, and the parameter, written) a
+ * moment is 8. */
+double price_host_share(const struct strategy *s);
+
 /* Seconds of one operation running alone. */
 double simulate_op_s(const struct schedule *s, const struct machine *m, const struct op *op);
 

@@ -322,10 +322,14 @@ static struct ramp need_ramp(struct lookup *l, const char *name, const char *ref
 
 /* --- machines --- */
 
-/* Where a table does not name the norms of queries and keys, those of the whole width tell most. */
+/* Where a table does not name the norms of queries and keys, those of the whole width tell most; of
+ * the optimizers AdamW is named. */
 static double share_of(const struct json *shares, enum op_kind k)
 {
-    enum op_kind like = k == OP_QK_NORM_FWD ? OP_NORM_FWD : k == OP_QK_NORM_BWD ? OP_NORM_BWD : k;
+    enum op_kind like = k == OP_QK_NORM_FWD   ? OP_NORM_FWD
+                        : k == OP_QK_NORM_BWD ? OP_NORM_BWD
+                        : k == OP_SGD         ? OP_ADAMW
+                                              : k;
     return json_num(shares, op_kind_name(k), json_num(shares, op_kind_name(like), 1));
 }
 

@@ -23,6 +23,11 @@ static const char *const LANE_NAMES[] = {
 static const char *const SECTION_NAMES[] = {
     "first", "middle", "last", "only", "boundary", "evaluation"};
 
+bool op_is_update(enum op_kind k)
+{
+    return k == OP_ADAMW || k == OP_SGD;
+}
+
 const char *op_kind_name(enum op_kind k)
 {
     return OP_NAMES[k];

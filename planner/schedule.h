@@ -78,6 +78,7 @@ enum lane {
  *                                      in double over blocks of 4,096 elements
  * adamw          dim elems             arg R grad(fp32) RW master RW m RW v R scalars (clip, skip)
  *                                      [W param: bf16 or fp32 copy]   all the own part of the unit
+ * sgd            as adamw, without v
  * copy_down/up   dim elems elem_bytes  arg R from W to
  * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
  *                unit, one after the other
@@ -120,7 +121,8 @@ enum lane {
     X(OP_DISK_READ, "disk_read")                                                                   \
     X(OP_DISK_WRITE, "disk_write")                                                                 \
     X(OP_QK_NORM_FWD, "qk_norm_fwd")                                                               \
-    X(OP_QK_NORM_BWD, "qk_norm_bwd")
+    X(OP_QK_NORM_BWD, "qk_norm_bwd")                                                               \
+    X(OP_SGD, "sgd")
 
 enum op_kind {
 #define X(name, word) name,
@@ -260,7 +262,7 @@ struct unit_buffers {
     int32_t param;  /* full unit (ddp, zero1, zero2) or own shard (zero3, hsdp), parameter type */
     int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard, of all units of its bucket */
     int32_t master; /* fp32 own part; -1 when it is the parameter buffer itself (fp32) */
-    int32_t m, v;   /* fp32 own part */
+    int32_t m, v;   /* fp32 own part; v -1 of SGD, whose only moment is m */
     int32_t swap;   /* where the host has master, m and v, one after the other, while they are not
                        on disk; -1 when they never are */
     /* prediction only: where adapters are trained, grad, master, m and v are theirs (-1 without
@@ -306,6 +308,9 @@ struct hash128 schedule_hash(const struct schedule *s);
  * another one; the rank that writes the part to a checkpoint is among them. */
 int64_t schedule_part_of(const struct schedule *s, int64_t rank);
 int64_t schedule_part_elems(const struct schedule *s, int unit);
+
+/* Does it change weights? */
+bool op_is_update(enum op_kind k);
 
 const char *op_kind_name(enum op_kind k);
 const char *lane_name(enum lane l);

@@ -621,24 +621,31 @@ static int32_t begin_param_update(struct builder *b, int unit)
         b, "param_new", PART_PARAMETERS, unit, own_elems(b, unit) * b->shard_bytes);
 }
 
-static void emit_adamw_device(struct builder *b, int unit)
+struct op *emit_update(struct builder *b, enum lane lane, int unit)
+{
+    bool is_sgd = b->s->strategy.optimizer == OPTIMIZER_SGD;
+    struct op *op = builder_op(b, is_sgd ? OP_SGD : OP_ADAMW, lane, unit);
+    op->dim[0] = own_elems(b, unit);
+    op->flops = (is_sgd ? 6.0 : 12.0) * (double)op->dim[0];
+    return op;
+}
+
+static void emit_update_device(struct builder *b, int unit)
 {
     const struct unit_buffers *st = &b->s->state[unit];
-    int64_t n = own_elems(b, unit);
     int32_t param = begin_param_update(b, unit);
-    struct op *op = builder_op(b, OP_ADAMW, LANE_COMPUTE, unit);
-    op->dim[0] = n;
+    struct op *op = emit_update(b, LANE_COMPUTE, unit);
     arg_own_grad(b, op, unit);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_BOTH, st->master);
     else
         arg_own_param(b, op, ACCESS_BOTH, unit, param);
     op_arg(b, op, ACCESS_BOTH, st->m);
-    op_arg(b, op, ACCESS_BOTH, st->v);
+    if (st->v >= 0)
+        op_arg(b, op, ACCESS_BOTH, st->v);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     if (st->master >= 0)
         arg_own_param(b, op, ACCESS_WRITE, unit, param);
-    op->flops = 12.0 * (double)n;
     if (param != trained_param(b, unit))
         emit_param_down(b, unit, param);
 }
@@ -694,7 +701,7 @@ static void emit_boundary(struct builder *b)
         }
     } else {
         for (int u = first; u < end; u++) {
-            emit_adamw_device(b, u);
+            emit_update_device(b, u);
             finish_update(b, u);
         }
     }
@@ -741,12 +748,13 @@ static void make_state(struct builder *b)
 {
     struct schedule *s = b->s;
     bool is_mastered = has_master(b);
+    int moments = strategy_moments(&s->strategy);
     enum memory params = strategy_parks_parameters(&s->strategy) ? MEMORY_HOST : MEMORY_DEVICE;
     enum memory grads = strategy_parks_gradients(&s->strategy) ? MEMORY_HOST : MEMORY_DEVICE;
     for (int u = 0; u < s->n_units; u++) {
         const struct trained_unit *l = &b->trained[u];
         struct unit_buffers *st = &s->state[u];
-        int64_t own = own_elems(b, u);
+        int64_t own = own_elems(b, u), moment = own * s->strategy.moment_bytes / moments;
         int64_t bytes = (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes;
         *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1, -1};
         if (trains_all(b)) {
@@ -765,8 +773,8 @@ static void make_state(struct builder *b)
                        : placed_buffer(b, "grad", PART_GRADIENTS, u, elems * b->grad_bytes, grads);
         st->master =
             is_mastered ? optimizer_buffer(b, "master", u, own * s->strategy.master_bytes) : -1;
-        st->m = optimizer_buffer(b, "m", u, own * s->strategy.moment_bytes / 2);
-        st->v = optimizer_buffer(b, "v", u, own * s->strategy.moment_bytes / 2);
+        st->m = optimizer_buffer(b, moments > 1 ? "m" : "momentum", u, moment);
+        st->v = moments > 1 ? optimizer_buffer(b, "v", u, moment) : -1;
     }
     s->tokens = builder_buffer(b, "tokens", PART_DATA, -1, b->tokens * 4);
     s->targets = builder_buffer(b, "targets", PART_DATA, -1, b->tokens * 4);

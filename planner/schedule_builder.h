@@ -117,6 +117,8 @@ int64_t own_elems(const struct builder *b, int unit);
 void arg_own_param(struct builder *b, struct op *op, enum access access, int unit, int32_t buffer);
 /* The same of the unit's reduced gradient. */
 void arg_own_grad(struct builder *b, struct op *op, int unit);
+/* The optimizer's operation on the rank's part of a unit; its arguments are the caller's. */
+struct op *emit_update(struct builder *b, enum lane lane, int unit);
 /* Squares of the own part of a unit's gradient; parked: the buffer it is in before it goes to the
  * host, else -1. */
 void emit_grad_norm(struct builder *b, int unit, int32_t parked);

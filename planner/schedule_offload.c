@@ -222,15 +222,14 @@ static void arg_states(struct builder *b, struct op *op, const struct host_unit 
 }
 
 /* New parameters go where they are kept. */
-static void emit_adamw_host(struct builder *b, int unit, const struct host_unit *h)
+static void emit_update_of_host(struct builder *b, int unit, const struct host_unit *h)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     int64_t n = own_elems(b, unit);
     bool is_parked = strategy_parks_parameters(&b->s->strategy);
     int32_t up = is_parked ? trained_param(b, unit)
                            : host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
-    struct op *op = builder_op(b, OP_ADAMW, LANE_HOST, unit);
-    op->dim[0] = n;
+    struct op *op = emit_update(b, LANE_HOST, unit);
     op_arg(b, op, ACCESS_READ, h->grad);
     if (st->master < 0)
         op_arg(b, op, ACCESS_BOTH, up);
@@ -238,7 +237,6 @@ static void emit_adamw_host(struct builder *b, int unit, const struct host_unit 
     op_arg(b, op, ACCESS_READ, b->s->scalars);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_WRITE, up);
-    op->flops = 12.0 * (double)n;
     if (is_parked)
         return;
     op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
@@ -257,7 +255,7 @@ void emit_host_update(struct builder *b, struct host_updates *h)
         fetch_states(b, h->fetched, coming);
     }
     const struct host_unit *unit = &h->unit[h->next % HOST_UNITS];
-    emit_adamw_host(b, h->next, unit);
+    emit_update_of_host(b, h->next, unit);
     store_states(b, h->next, unit);
     h->next++;
 }

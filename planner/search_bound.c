@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "planner/price.h"
 #include "planner/search_cells.h"
 
 /* Seconds of collectives depend on these alone. */
@@ -14,6 +15,8 @@ struct traffic_class {
     int64_t shard_degree;
     bool reshards;    /* blocks are freed after their forward */
     bool is_bucketed; /* how many reductions there are, and of which sizes, is not looked at */
+    enum optimizer optimizer;
+    int64_t state_bytes; /* of a parameter */
 };
 /* Seconds of collectives beside a section's computing. */
 struct wires {
@@ -43,7 +46,7 @@ struct traffic_kind {
 struct bounds {
     const struct model *model;
     struct works *works;
-    double trained, checkpoint_bytes;
+    double trained;
     const struct space *space;
     struct traffic_kind *traffics;
     size_t n_traffics, traffics_cap;
@@ -63,7 +66,8 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
 {
     return a->kind == b->kind && a->precision == b->precision &&
            a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
-           a->is_bucketed == b->is_bucketed;
+           a->is_bucketed == b->is_bucketed && a->optimizer == b->optimizer &&
+           a->state_bytes == b->state_bytes;
 }
 
 /* --- classes --- */
@@ -128,8 +132,13 @@ static bool frees_blocks(const struct model *m, const struct strategy *s)
 
 static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
 {
-    struct traffic_class key = {
-        s->kind, s->precision, s->shard_degree, frees_blocks(b->model, s), s->bucket_bytes > 0};
+    struct traffic_class key = {.kind = s->kind,
+        .precision = s->precision,
+        .shard_degree = s->shard_degree,
+        .reshards = frees_blocks(b->model, s),
+        .is_bucketed = s->bucket_bytes > 0,
+        .optimizer = s->optimizer,
+        .state_bytes = strategy_state_bytes(s)};
     for (size_t i = 0; i < b->n_traffics; i++)
         if (same_traffic(&b->traffics[i].key, &key))
             return (uint32_t)i;
@@ -153,7 +162,8 @@ static int64_t optimizer_elems(const struct unit_elems *elems, const struct stra
 static int64_t state_elem_bytes(const struct strategy *s)
 {
     bool is_own_master = strategy_parks_parameters(s) && s->precision == PRECISION_FP32;
-    return !(s->offload & OFFLOAD_OPTIMIZER) ? 0 : is_own_master ? 8 : 12;
+    int64_t master = is_own_master ? 0 : s->master_bytes;
+    return s->offload & OFFLOAD_OPTIMIZER ? master + s->moment_bytes : 0;
 }
 
 static int64_t least_host_elem_bytes(const struct strategy *s)
@@ -163,13 +173,19 @@ static int64_t least_host_elem_bytes(const struct strategy *s)
     return params + grads + (s->offload & OFFLOAD_DISK ? 0 : state_elem_bytes(s));
 }
 
+/* Counting a model's parameters takes long: once. */
+static double checkpoint_bytes(const struct bounds *b, const struct strategy *s)
+{
+    return (double)strategy_saved_bytes(s) * b->trained;
+}
+
 static int64_t least_disk_bytes(
     const struct bounds *b, const struct strategy *s, const struct place *p)
 {
     const struct unit_elems *elems = &b->traffics[p->traffic].elems;
     struct live_bytes live = {
         .of = {[MEMORY_DISK] = state_elem_bytes(s) * optimizer_elems(elems, s)}};
-    return estimate_disk_bytes(&live, b->checkpoint_bytes, s);
+    return estimate_disk_bytes(&live, checkpoint_bytes(b, s), s);
 }
 
 /* States that are offloaded, and what every node needs beside them. */
@@ -179,7 +195,7 @@ static int64_t least_host_bytes(
     const struct unit_elems *elems = &b->traffics[p->traffic].elems;
     struct live_bytes live = {.of = {[MEMORY_DEVICE] = (int64_t)p->live_bytes}};
     live.of[MEMORY_HOST] = least_host_elem_bytes(s) * optimizer_elems(elems, s);
-    return estimate_host_ram_bytes(&live, b->checkpoint_bytes, s, is_gpu);
+    return estimate_host_ram_bytes(&live, checkpoint_bytes(b, s), s, is_gpu);
 }
 
 /* States, and the worst of a few moments beside them. */
@@ -218,7 +234,6 @@ enum rc bounds_new(
     b->model = m;
     b->works = works;
     b->trained = (double)model_trained_params(m);
-    b->checkpoint_bytes = estimate_checkpoint_bytes(m);
     b->space = space;
     b->places = base_calloc(space->n + 1, sizeof *b->places);
     b->doublings = space->n > 0 ? fmax(0, log2((double)space->items[0].ranks / 8)) : 0;
@@ -286,12 +301,16 @@ static struct unit_s price_unit(const struct traffic_class *k, const struct mach
 {
     struct unit_s out = {0};
     double own = k->kind == STRATEGY_DDP ? u->elems : u->shard_elems;
-    /* gradient read; states read and written; the parameter written */
-    double update = 4 + 24 + (k->precision == PRECISION_FP32 ? 0 : precision_bytes(k->precision));
+    /* gradient read; states, with the parameter where it is its own master, read and written; else
+     * the parameter written */
+    bool is_fp32 = k->precision == PRECISION_FP32;
+    double states = (double)k->state_bytes + (is_fp32 ? 4 : 0);
+    double update = 4 + 2 * states + (is_fp32 ? 0 : (double)precision_bytes(k->precision));
     price_collectives(&out, k, mc, s, u);
     if (!(u->elems > 0)) /* frozen: gathered for use, never reduced nor updated */
         return (struct unit_s){.gather = is_gathered(k) ? out.gather : 0};
-    out.update = machine_stream_s(mc, OP_ADAMW, own * update);
+    enum op_kind kind = k->optimizer == OPTIMIZER_SGD ? OP_SGD : OP_ADAMW;
+    out.update = machine_stream_s(mc, kind, own * update);
     out.norm = machine_stream_s(mc, OP_GRAD_NORM, u->shard_elems * 4);
     return out;
 }
@@ -365,8 +384,9 @@ static double boundary_s(const struct bounds *b, const struct machine *mc, const
     if (!(s->offload & OFFLOAD_OPTIMIZER))
         return t->norm_s + section_s(mc, &update, &t->boundary);
     double own = b->trained / (double)strategy_optimizer_shards(s);
+    double updated = own * price_host_share(s);
     double least =
-        fmax(t->boundary.reduce, machine_host_adam_s(mc, own) + t->boundary.reduce_exposed);
+        fmax(t->boundary.reduce, machine_host_adam_s(mc, updated) + t->boundary.reduce_exposed);
     if (!strategy_parks_gradients(s)) /* else norms are taken during the backward pass */
         least += t->norm_s;
     if (!(s->offload & OFFLOAD_DISK))
@@ -419,7 +439,8 @@ void bounds_step_s(const struct bounds *b, struct track *t, double *seconds)
 
 struct save_s bounds_save_s(const struct bounds *b, const struct track *t, size_t i)
 {
-    return estimate_save_s(b->checkpoint_bytes, &b->space->items[i], &t->machine);
+    const struct strategy *s = &b->space->items[i];
+    return estimate_save_s(checkpoint_bytes(b, s), s, &t->machine);
 }
 
 double bounds_live_bytes(const struct bounds *b, size_t i)

@@ -207,7 +207,7 @@ static enum rc begin_strategy(struct race *r, struct prepared **out, size_t i, s
 {
     const struct model *m = &r->f->in->job->model;
     const struct strategy *s = &r->space.items[i];
-    double checkpoint_bytes = estimate_checkpoint_bytes(m);
+    double checkpoint_bytes = estimate_checkpoint_bytes(m, s);
     enum rc rc = prepared_begin(out, m, s, false, e);
     if (rc)
         return rc;

@@ -289,14 +289,17 @@ static bool is_behind_front(const struct ranking *r, const struct bill *least)
 static struct bill least_bill(
     const struct ranking *r, const struct offer *o, const struct cell *c, const struct least *least)
 {
+    const struct job *job = r->f->in->job;
+    struct strategy any = strategy_default(STRATEGY_DDP, 1, 1);
+    strategy_take_optimizer(&any, job_optimizer(job));
     struct estimate x = {.step_s = least->step_s,
         .step_low_s = least->step_s,
         .step_high_s = least->step_s,
         .checkpoint_s = least->save.write,
         .checkpoint_stall_s = least->save.stall,
-        .checkpoint_bytes = (int64_t)estimate_checkpoint_bytes(&r->f->in->job->model)};
+        .checkpoint_bytes = (int64_t)estimate_checkpoint_bytes(&job->model, &any)};
     struct bill b;
-    bill_make_least(&b, r->f->in->job, o, c->nodes, &x);
+    bill_make_least(&b, job, o, c->nodes, &x);
     return b;
 }
 

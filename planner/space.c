@@ -118,6 +118,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.seq = k->job->seq;
         s.doc_tokens = k->job->doc_tokens;
         s.evaluates = k->job->eval_data[0] != '\0';
+        strategy_take_optimizer(&s, job_optimizer(k->job));
         s.precision = fp32 ? PRECISION_FP32 : PRECISION_BF16;
         s.shard_degree = degree;
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
@@ -276,7 +277,6 @@ struct unit_elems space_unit_elems(const struct model *m, int64_t shards)
 int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
 {
     int64_t element = precision_bytes(s->precision);
-    bool has_master = s->precision != PRECISION_FP32;
     const struct frozen_unit *frozen = &x->frozen[element / 2 - 1];
     bool is_split = strategy_parameter_shards(s) > 1;
     int64_t bytes = 0;
@@ -287,6 +287,6 @@ int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
     if (!strategy_parks_gradients(s))
         bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
     if (!(s->offload & OFFLOAD_OPTIMIZER))
-        bytes += (has_master ? 12 : 8) * (strategy_optimizer_shards(s) > 1 ? x->own : x->full);
+        bytes += strategy_state_bytes(s) * (strategy_optimizer_shards(s) > 1 ? x->own : x->full);
     return bytes;
 }

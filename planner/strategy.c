@@ -16,6 +16,7 @@ static const char *const kind_names[] = {"ddp", "zero1", "zero2", "zero3", "hsdp
 static const char *const recompute_names[] = {"none", "selective", "selective-ffn", "full"};
 static const char mixed_name[] = "mixed";
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", "fp4"};
+static const char *const optimizer_names[] = {"adamw", "sgd"};
 
 static enum rc parse_word(
     int *out, const char *const *words, size_t n, const char *what, const char *word, struct err *e)
@@ -48,6 +49,7 @@ static enum rc parse_word(
 WORDS(strategy_kind, strategy_kind, kind_names, "strategy")
 WORDS(recompute, recompute, recompute_names, "recompute mode")
 WORDS(precision, precision, precision_names, "precision")
+WORDS(optimizer, optimizer, optimizer_names, "optimizer")
 
 const char *strategy_recompute_name(const struct strategy *s)
 {
@@ -189,6 +191,12 @@ struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t
     return s;
 }
 
+void strategy_take_optimizer(struct strategy *s, enum optimizer o)
+{
+    s->optimizer = o;
+    s->moment_bytes = 4 * strategy_moments(s);
+}
+
 static enum rc in_range(const char *what, int64_t v, int64_t max, struct err *e)
 {
     if (v >= 1 && v <= max)
@@ -275,7 +283,8 @@ static enum rc check_enums(const struct strategy *s, struct err *e)
     if ((unsigned)s->kind >= BASE_COUNT(kind_names) ||
         (unsigned)s->recompute >= BASE_COUNT(recompute_names) || !find_offload(s->offload) ||
         (unsigned)s->precision >= BASE_COUNT(precision_names) ||
-        (unsigned)s->engine >= ENGINE_COUNT)
+        (unsigned)s->engine >= ENGINE_COUNT ||
+        (unsigned)s->optimizer >= BASE_COUNT(optimizer_names))
         return err_set(e, RC_INVALID, "a strategy with unknown words");
     return RC_OK;
 }
@@ -286,8 +295,8 @@ static enum rc check_bundled(const struct strategy *s, struct err *e)
     if (s->precision > PRECISION_BF16)
         return err_set(e, RC_INVALID, "the bundled engine computes in fp32 and bf16, not in %s",
             precision_names[s->precision]);
-    if (!strategy_is_data_parallel(s) || s->has_plain_attention || s->moment_bytes != 8 ||
-        s->master_bytes != 4)
+    if (!strategy_is_data_parallel(s) || s->has_plain_attention ||
+        s->moment_bytes != 4 * strategy_moments(s) || s->master_bytes != 4)
         return err_set(e, RC_INVALID,
             "the bundled engine is data-parallel, with fused attention and fp32 optimizer states");
     if ((s->offload & OFFLOAD_PARAMETERS) && !strategy_parks_parameters(s))
@@ -437,6 +446,8 @@ struct json *strategy_to_json(const struct strategy *s)
     json_add_int(v, "loss_chunks", s->loss_chunks);
     if (s->evaluates)
         json_add_bool(v, "evaluates", true);
+    if (s->optimizer != OPTIMIZER_ADAMW)
+        json_add_str(v, "optimizer", optimizer_names[s->optimizer]);
     if (s->doc_tokens > 0)
         json_add_int(v, "doc_tokens", s->doc_tokens);
     if (!profile_of(s->engine)->is_bundled)
@@ -494,6 +505,10 @@ static enum rc read_optional(struct strategy *s, const struct json *v, struct er
     if (!rc && splits && !json_is_bool(splits))
         rc = err_set(e, RC_INVALID, "'optimizer_over_replicas' must be true or false");
     s->splits_over_replicas = json_bool(v, "optimizer_over_replicas", false);
+    if (!rc && json_get(v, "optimizer"))
+        rc = optimizer_parse(json_str(v, "optimizer", NULL), &s->optimizer, e);
+    if (!rc)
+        strategy_take_optimizer(s, s->optimizer);
     return rc;
 }
 
@@ -573,6 +588,21 @@ int64_t strategy_optimizer_shards(const struct strategy *s)
     if (s->kind == STRATEGY_DDP)
         return 1;
     return s->splits_over_replicas ? s->ranks : s->shard_degree;
+}
+
+int strategy_moments(const struct strategy *s)
+{
+    return s->optimizer == OPTIMIZER_SGD ? 1 : 2;
+}
+
+int64_t strategy_state_bytes(const struct strategy *s)
+{
+    return s->moment_bytes + (s->precision == PRECISION_FP32 ? 0 : s->master_bytes);
+}
+
+int64_t strategy_saved_bytes(const struct strategy *s)
+{
+    return 4 * (1 + strategy_moments(s));
 }
 
 int64_t strategy_replicas(const struct strategy *s)

@@ -51,6 +51,10 @@ enum precision {
     PRECISION_KINDS
 };
 
+/* How weights are updated, after clipping. SGD is PyTorch's, with momentum, without dampening or
+ * Nesterov's step; its weight decay is added to the gradient, AdamW's is not. */
+enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
+
 /* Ways of splitting beside data parallelism, for prediction only; 1: not split. */
 struct parallel {
     int64_t tensor, pipeline, context, expert;
@@ -100,12 +104,13 @@ struct strategy {
                         0: all alike. STRATEGY_FILL: as few as fit the machine, which an estimate
                         finds (estimate_fill); no schedule has it */
     int loss_chunks; /* the head works on the tokens in this many pieces */
-    bool evaluates;  /* the run also computes the loss of held-out text, forward only */
+    enum optimizer optimizer; /* strategy_take_optimizer */
+    bool evaluates;           /* the run also computes the loss of held-out text, forward only */
     /* for prediction only; the bundled engine runs none of it */
     enum engine engine;
     struct parallel parallel;
     bool has_plain_attention; /* scores are stored: no fused kernel */
-    int moment_bytes;         /* of both moments of a parameter: 8 in fp32 */
+    int moment_bytes;         /* of all moments of a parameter: in fp32 8, or 4 of SGD's one */
     int master_bytes;         /* of the master copy: 4; 0: none is kept */
     struct memory_options memory;
 };
@@ -119,10 +124,12 @@ const char *offload_name(unsigned offload);
 enum { OFFLOAD_SETS = 9 };
 unsigned offload_at(size_t i);
 const char *precision_name(enum precision p);
+const char *optimizer_name(enum optimizer o);
 enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct err *e);
 enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);
 enum rc offload_parse(const char *name, unsigned *out, struct err *e);
 enum rc precision_parse(const char *name, enum precision *out, struct err *e);
+enum rc optimizer_parse(const char *name, enum optimizer *out, struct err *e);
 /* Those that the bundled engine computes in. */
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e);
 
@@ -136,6 +143,8 @@ enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct er
 
 /* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
+/* With its states in fp32. */
+void strategy_take_optimizer(struct strategy *s, enum optimizer o);
 enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e);
 /* Part of it: bytes and tokens of a micro step are below what 64 bits count exactly. */
 bool strategy_is_countable(const struct strategy *s, const struct model *m);
@@ -165,6 +174,13 @@ bool strategy_reshards(const struct strategy *s, int64_t gathered_bytes);
 /* Own parameters lie in host memory, and own gradients. */
 bool strategy_parks_parameters(const struct strategy *s);
 bool strategy_parks_gradients(const struct strategy *s);
+/* How many moments the optimizer keeps of a parameter. */
+int strategy_moments(const struct strategy *s);
+/* What is kept of it beside the parameter in use: moments, and the master copy. Of the bundled
+ * engine. */
+int64_t strategy_state_bytes(const struct strategy *s);
+/* What a checkpoint holds of it: master value and moments in fp32. */
+int64_t strategy_saved_bytes(const struct strategy *s);
 /* Bytes of an element of parameters and activations. */
 int64_t precision_bytes(enum precision p);
 

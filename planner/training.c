@@ -10,6 +10,7 @@
 
 /* By number of their enumerations. */
 static const char *const SCHEDULE_WORDS[] = {"cosine", "linear", "wsd", "constant", NULL};
+static const char *const OPTIMIZER_WORDS[] = {"adamw", "sgd", NULL};
 static const char *const SPIKE_WORDS[] = {"warn", "skip", NULL};
 static const char *const DIVERGENCE_WORDS[] = {"stop", "rollback", NULL};
 
@@ -38,13 +39,20 @@ static const struct field FIELDS[] = {
     {{"decay_steps", "whole number", "steps / 10",
          "of schedule wsd: steps in which the rate falls"},
         "lr_decay_steps", WHOLE, AT(decay_steps), 0, 0, NULL},
+    {{"optimizer", "adamw or sgd", "adamw",
+         "how weights are updated; sgd: with momentum, as PyTorch's, and half the states"},
+        "optim", WORD, AT(optimizer), 0, 0, OPTIMIZER_WORDS},
     {{"beta1", "number", "0.9", "AdamW: decay of the mean of gradients"}, "adam_beta1", NUMBER,
         AT(beta1), 0, 0.999999, NULL},
     {{"beta2", "number", "0.95", "AdamW: decay of the mean of their squares"}, "adam_beta2", NUMBER,
         AT(beta2), 0, 0.999999, NULL},
     {{"eps", "number", "1e-8", "AdamW: added to the root of that mean"}, "adam_epsilon", NUMBER,
         AT(eps), 1e-30, 1, NULL},
-    {{"weight_decay", "number", "0.1", "AdamW: decay of matrices, times the learning rate"},
+    {{"momentum", "number", "0.9", "SGD: what is left of the last update in the next"},
+        "sgd_momentum", NUMBER, AT(momentum), 0, 0.999999, NULL},
+    {{"weight_decay", "number", "0.1",
+         "of matrices; AdamW: times the learning rate; SGD: added to the gradient after clipping, "
+         "there 0 by default"},
         "decay", NUMBER, AT(weight_decay), 0, 10, NULL},
     {{"clip_norm", "number", "1", "gradients are scaled down to this norm; 0: they are not"},
         "max_grad_norm", NUMBER, AT(clip_norm), 0, 1e9, NULL},
@@ -139,6 +147,28 @@ static enum rc read_field(struct training *t, const char *name, const struct jso
     return f->kind == WHOLE ? read_whole(member, f, v, e) : read_word(member, f, v, e);
 }
 
+/* What the other optimizer has would do nothing. */
+static enum rc check_optimizer(const struct training *t, const struct json *v, struct err *e)
+{
+    static const struct {
+        const char *name;
+        enum optimizer of;
+    } owned[] = {{"beta1", OPTIMIZER_ADAMW}, {"beta2", OPTIMIZER_ADAMW}, {"eps", OPTIMIZER_ADAMW},
+        {"momentum", OPTIMIZER_SGD}};
+    for (size_t i = 0; i < BASE_COUNT(owned); i++)
+        if (owned[i].of != t->optimizer && json_get(v, owned[i].name))
+            return err_set(e, RC_INVALID,
+                "training field '%s' is of optimizer %s, and 'optimizer' is %s", owned[i].name,
+                OPTIMIZER_WORDS[owned[i].of], OPTIMIZER_WORDS[t->optimizer]);
+    return RC_OK;
+}
+
+enum optimizer training_optimizer(const struct json *v)
+{
+    const char *word = json_str(v, "optimizer", OPTIMIZER_WORDS[0]);
+    return strcmp(word, OPTIMIZER_WORDS[OPTIMIZER_SGD]) == 0 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
+}
+
 enum rc training_from_json(struct training *out, const struct json *v, int64_t steps, struct err *e)
 {
     *out = (struct training){.lr = 3e-4,
@@ -149,7 +179,8 @@ enum rc training_from_json(struct training *out, const struct json *v, int64_t s
         .beta1 = 0.9,
         .beta2 = 0.95,
         .eps = 1e-8,
-        .weight_decay = 0.1,
+        .momentum = 0.9,
+        .weight_decay = -1,
         .clip_norm = 1.0,
         .seed = 1,
         .spike_sigma = 8,
@@ -160,6 +191,10 @@ enum rc training_from_json(struct training *out, const struct json *v, int64_t s
     enum rc rc = RC_OK;
     while (!rc && json_next(v, &cursor, &name, &value))
         rc = read_field(out, name, value, e);
+    if (!rc)
+        rc = check_optimizer(out, v, e);
+    if (out->weight_decay < 0)
+        out->weight_decay = out->optimizer == OPTIMIZER_SGD ? 0 : 0.1;
     if (!rc && out->min_lr > out->lr)
         rc = err_set(e, RC_INVALID, "training field 'min_lr' is %g, more than lr, which is %g",
             out->min_lr, out->lr);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "planner/strategy.h"
 
 struct json;
 
@@ -23,9 +24,12 @@ struct training {
     int64_t warmup_steps; /* linear from 0 */
     int64_t decay_steps;  /* of WSD, at the end */
     enum lr_schedule schedule;
-    double beta1, beta2, eps, weight_decay;
-    double clip_norm;   /* 0: no clipping */
-    int64_t seed;       /* initial values and data order */
+    enum optimizer optimizer;
+    double beta1, beta2, eps; /* AdamW's */
+    double momentum;          /* SGD's */
+    double weight_decay;      /* of AdamW apart from the gradient, of SGD added to it */
+    double clip_norm;         /* 0: no clipping */
+    int64_t seed;             /* initial values and data order */
     double spike_sigma; /* deviations above the mean from which a step is a spike; 0: none is */
     enum spike_action spike;
     int64_t max_skipped; /* in a row, 1 or more */
@@ -46,6 +50,9 @@ const struct training_field *training_field_at(int i);
  * the whole run. */
 enum rc training_from_json(
     struct training *out, const struct json *v, int64_t steps, struct err *e);
+
+/* Of such an object that was checked; NULL: the default. */
+enum optimizer training_optimizer(const struct json *v);
 
 /* Learning rate of a step, from 1; steps of the whole run. */
 double training_lr(const struct training *t, int64_t step, int64_t steps);

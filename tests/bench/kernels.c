@@ -158,7 +158,7 @@ static void bench_adamw(const struct kernels *k, int threads)
     a.weight_decay = 0.1;
     a.clip = 1;
     a.grad = filled(PARAMS);
-    a.master = filled(PARAMS);
+    a.weights.master = filled(PARAMS);
     a.m = filled(PARAMS);
     a.v = buffer((size_t)PARAMS * sizeof(float));
     memset(a.v, 0, (size_t)PARAMS * sizeof(float));
@@ -173,7 +173,7 @@ static void bench_adamw(const struct kernels *k, int threads)
         k->name, threads, PARAMS / u / 1e9, s / u);
     free(scaled);
     free((void *)a.grad);
-    free(a.master);
+    free(a.weights.master);
     free(a.m);
     free(a.v);
     pool_free(pool);

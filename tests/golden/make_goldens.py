@@ -23,6 +23,10 @@ TRAINING = {
     "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0,
 }
 
+# The same with SGD, whose rates are larger, for these models.
+SGD = {"lr_times": 20, "momentum": 0.9, "weight_decay": 0.01}
+SGD_MODELS = ("gpt2-tiny", "llama-tiny")
+
 # Sizes that no vector length divides, where the architecture allows it.
 MODELS = {
     "gpt2-tiny": {
@@ -131,21 +135,28 @@ def learning_rate(step):
     return t["lr_min"] + 0.5 * (t["lr"] - t["lr_min"]) * (1 + math.cos(math.pi * progress))
 
 
-def make_optimizer(p):
+def groups_of(p, weight_decay):
+    return [{"params": [x for x in p.values() if x.dim() == 2], "weight_decay": weight_decay},
+            {"params": [x for x in p.values() if x.dim() == 1], "weight_decay": 0.0}]
+
+
+def make_adamw(p):
     t = TRAINING
-    groups = [{"params": [x for x in p.values() if x.dim() == 2], "weight_decay": t["weight_decay"]},
-              {"params": [x for x in p.values() if x.dim() == 1], "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, betas=(t["beta1"], t["beta2"]), eps=t["eps"])
+    return torch.optim.AdamW(groups_of(p, t["weight_decay"]), betas=(t["beta1"], t["beta2"]), eps=t["eps"])
 
 
-def train(config, params, tokens, targets, dtype):
+def make_sgd(p):
+    return torch.optim.SGD(groups_of(p, SGD["weight_decay"]), lr=1, momentum=SGD["momentum"])
+
+
+def train(config, params, tokens, targets, dtype, make_optimizer=make_adamw, lr_times=1):
     """Loss (before the update), gradient norm (before clipping) and learning rate of every step, by
-    PyTorch's own AdamW and clipping; and the parameters at the end."""
+    PyTorch's own optimizer and clipping."""
     p, t = as_type(params, dtype), TRAINING
     optimizer = make_optimizer(p)
     losses, norms, rates = [], [], []
     for step in range(1, t["steps"] + 1):
-        rates.append(learning_rate(step))
+        rates.append(lr_times * learning_rate(step))
         for group in optimizer.param_groups:
             group["lr"] = rates[-1]
         loss = ref.loss_of(config, p, tokens[step - 1], targets[step - 1])
@@ -192,7 +203,7 @@ def train_bf16(config, params, tokens, targets):
     """Losses of the same training with a model in bf16 and parameters, gradients and optimizer in
     fp32: each step starts from the rounded parameters."""
     p, t = as_type(params, torch.float32), TRAINING
-    optimizer = make_optimizer(p)
+    optimizer = make_adamw(p)
     losses = []
     for step in range(1, t["steps"] + 1):
         loss, gradients = transformers_gradients(config, p, tokens[step - 1], targets[step - 1], torch.bfloat16)
@@ -265,6 +276,16 @@ def golden_tensors(name, config, params, seed):
     return out
 
 
+def sgd_tensors(name, config, params, seed):
+    tokens, targets = token_batches(config, seed)
+    losses, norms, rates = train(config, params, tokens, targets, torch.float64, make_sgd, SGD["lr_times"])
+    losses32, _, _ = train(config, params, tokens, targets, torch.float32, make_sgd, SGD["lr_times"])
+    apart = max(abs(a - b) / a for a, b in zip(losses, losses32))
+    print(f"{name} with SGD: loss {losses[0]:.4f} to {losses[-1]:.4f}, PyTorch's fp32 curve apart by {apart:.1e}")
+    curves = {"loss": losses, "grad_norm": norms, "lr": rates, "loss.fp32": losses32}
+    return {f"curve.{n}": np.array(x) for n, x in curves.items()}
+
+
 def as_numbers(x):
     """bf16 bits as what they stand for."""
     return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
@@ -294,13 +315,15 @@ def main():
         params = initial_parameters(config, seed)
         files = {"model.safetensors": {n: p.numpy() for n, p in params.items()},
                  "golden.safetensors": golden_tensors(name, config, params, seed)}
+        if name in SGD_MODELS:
+            files["sgd.safetensors"] = sgd_tensors(name, config, params, seed)
         folder.mkdir(exist_ok=True)
         for file, tensors in files.items():
             (check_file if is_check else write_safetensors)(folder / file, tensors)
         if not is_check:
             (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     if not is_check:
-        (HERE / "training.json").write_text(json.dumps(TRAINING, indent=2) + "\n")
+        (HERE / "training.json").write_text(json.dumps(TRAINING | {"sgd": SGD}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

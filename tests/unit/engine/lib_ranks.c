@@ -116,6 +116,8 @@ uint64_t ranks_state_hash(struct rank *r)
     uint64_t sum = 0;
     for (int u = 0; u < s->n_units; u++)
         for (int k = 0; k < STATE_KINDS; k++) {
+            if (!state_exists(s, (enum state_kind)k))
+                continue;
             ranks_check(executor_fetch_state(r->x, u, (enum state_kind)k, &e), &e);
             struct state_view v = executor_state(r->x, u, (enum state_kind)k);
             for (int64_t i = 0; i < v.count; i++) {
@@ -172,6 +174,7 @@ static enum rc try_step(struct rank *r, int64_t step, struct step_result *out, s
         .beta1 = 0.9,
         .beta2 = 0.95,
         .eps = 1e-8,
+        .momentum = 0.9,
         .weight_decay = 0.1,
         .clip_norm = 1.0,
         .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};

@@ -159,6 +159,7 @@ static void folded_equals_unfolded(void **state)
         if ((s.offload & OFFLOAD_PARAMETERS) && s.kind < STRATEGY_ZERO3)
             continue;
         s.grad_accum = 1 + i % 3;
+        strategy_take_optimizer(&s, i % 4 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD);
         struct estimate whole, quick;
         assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
         assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);

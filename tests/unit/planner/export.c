@@ -2,6 +2,7 @@
  * own parsers by hand (planner/export.h names the versions); here is what could break them. */
 #include "planner/export.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,6 +100,41 @@ static void deepspeed_batches_multiply(void **state)
     str_release(&left_out);
 }
 
+/* deepspeed.ai/docs/config-json: optimizers of torch.optim by name; ZeRO takes those it was not
+ * tested with, and its step on the host others than its own Adam, when told to. */
+static void deepspeed_takes_sgd_from_torch(void **state)
+{
+    (void)state;
+    struct model m;
+    assert_int_equal(model_find(&m, "gpt2", NULL), RC_OK);
+    struct strategy s = strategy_default(STRATEGY_ZERO2, 8, 8);
+    strategy_take_optimizer(&s, OPTIMIZER_SGD);
+    s.offload = OFFLOAD_OPTIMIZER;
+    struct training t = usual(77);
+    t.optimizer = OPTIMIZER_SGD;
+    t.momentum = 0.8;
+    struct export_input in = {.model = &m, .strategy = &s, .training = &t, .steps = 77};
+    struct str out = STR_INIT, left_out = STR_INIT;
+    struct json *v = NULL;
+    assert_int_equal(export_make(&out, &left_out, EXPORT_DEEPSPEED, &in, NULL), RC_OK);
+    assert_int_equal(json_parse(&v, str_text(&out), out.len, NULL), RC_OK);
+    const struct json *optimizer = json_get(v, "optimizer");
+    assert_string_equal(json_str(optimizer, "type", ""), "SGD");
+    assert_true(fabs(json_num(json_get(optimizer, "params"), "momentum", 0) - 0.8) < 1e-12);
+    assert_true(json_bool(v, "zero_allow_untested_optimizer", false));
+    assert_false(json_bool(v, "zero_force_ds_cpu_optimizer", true));
+    str_reset(&out);
+    str_reset(&left_out);
+    s.kind = STRATEGY_ZERO3;
+    s.offload = OFFLOAD_NONE;
+    assert_int_equal(export_make(&out, &left_out, EXPORT_TORCHTITAN, &in, NULL), RC_OK);
+    assert_null(strstr(str_text(&out), "[optimizer]"));
+    assert_non_null(strstr(str_text(&left_out), "optimizer sgd"));
+    json_free(v);
+    str_release(&out);
+    str_release(&left_out);
+}
+
 static void assert_says(enum export_target target, const struct strategy *s, const char *in_file,
     const char *in_left_out)
 {
@@ -169,6 +205,7 @@ int test_export(void)
         cmocka_unit_test(quotes_leave_no_character_that_ends_a_string),
         cmocka_unit_test(every_strategy_is_written_or_refused),
         cmocka_unit_test(deepspeed_batches_multiply),
+        cmocka_unit_test(deepspeed_takes_sgd_from_torch),
         cmocka_unit_test(what_a_file_cannot_say_is_named),
         cmocka_unit_test(what_leaves_the_gpu_is_written_or_named),
     };

@@ -191,6 +191,8 @@ static void refuses_what_does_not_belong_together(void **state)
         with("schedule.strategy.ranks", integer(4)),
         with("schedule.strategy.kind", text("zero9")),
         with("schedule.strategy.seq", integer(1)),
+        with("schedule.strategy.optimizer", text("sgd")), /* the job says nothing of it */
+        with("schedule.strategy.optimizer", text("adagrad")),
         with("job.model.heads", integer(0)),
         with("job.model.layers", integer(1LL << 60)),
         with("job.tokens", text("many")),

@@ -161,6 +161,7 @@ static struct job random_job(void)
 {
     static const int64_t seqs[] = {256, 512};
     static const int64_t batches[] = {2, 4, 4, 6, 8};
+    static const char sgd[] = "{\"optimizer\": \"sgd\"}";
     struct err e = ERR_INIT;
     struct job j =
         market_job("gpt2", 1000000 + pick(100) * 1000000, seqs[pick(2)], batches[pick(5)]);
@@ -187,6 +188,8 @@ static struct job random_job(void)
     if (!is_tight || pick(4) == 0)
         pick_strategies(&j);
     pick_moves(&j);
+    if (j.tokens / 1000000 % 4 == 1)
+        assert_int_equal(json_parse(&j.training, sgd, strlen(sgd), &e), RC_OK);
     assert_int_equal(job_finish(&j, &e), RC_OK);
     return j;
 }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "planner/hardware.h"
 #include "planner/search_cells.h"
 
@@ -42,11 +43,14 @@ static struct job random_job(int64_t ranks)
     static const char *const models[] = {"gpt2", "qwen2.5-0.5b", "llama-3.2-1b", "qwen2.5-7b"};
     static const struct adapter adapters[] = {{8, ADAPT_ATTENTION, 16}, {16, ADAPT_ALL, 4},
         {1, ADAPT_DOWN, 8}, {32, ADAPT_Q | ADAPT_UP, 16}};
+    static const char sgd[] = "{\"optimizer\": \"sgd\"}";
     struct job j = market_job(models[pick(4)], 1000000000, 512, ranks * ((int64_t)1 << pick(4)));
     j.model.layers = 1 + pick(pick(2) ? 4 : 30);
     j.allow_fp32 = pick(2);
     if (pick(3) == 0)
         j.model.adapter = adapters[pick(4)];
+    if (j.model.layers % 3 == 0)
+        assert_int_equal(json_parse(&j.training, sgd, strlen(sgd), NULL), RC_OK);
     return j;
 }
 

@@ -121,6 +121,7 @@ static void survives_a_round_trip_through_json(void **state)
     a.prefetch = 2;
     a.reshard_after_forward = false;
     a.loss_chunks = 4;
+    strategy_take_optimizer(&a, OPTIMIZER_SGD);
     struct json *v = strategy_to_json(&a);
     assert_int_equal(strategy_from_json(&b, v, &e), RC_OK);
     assert_int_equal(b.kind, a.kind);
@@ -136,6 +137,8 @@ static void survives_a_round_trip_through_json(void **state)
     assert_int_equal(b.prefetch, a.prefetch);
     assert_int_equal(b.reshard_after_forward, a.reshard_after_forward);
     assert_int_equal(b.loss_chunks, a.loss_chunks);
+    assert_int_equal(b.optimizer, a.optimizer);
+    assert_int_equal(b.moment_bytes, 4);
     json_free(v);
 }
 

@@ -61,6 +61,12 @@ static void warm_up_stable_decay_falls_at_the_end(void **state)
     assert_true(training_lr(&t, 100, 100) >= 1);
 }
 
+/* What must be said before the field may be. */
+static const char *before(const struct training_field *f)
+{
+    return strcmp(f->name, "momentum") == 0 ? "\"optimizer\": \"sgd\", " : "";
+}
+
 static void every_field_is_read_under_the_name_it_is_described_by(void **state)
 {
     (void)state;
@@ -74,7 +80,7 @@ static void every_field_is_read_under_the_name_it_is_described_by(void **state)
         char word[32];
         snprintf(word, sizeof word, "\"%s\"", is_word ? or +4 : ""); /* the last one */
         char text[128];
-        snprintf(text, sizeof text, "{\"%s\": %s}", f->name,
+        snprintf(text, sizeof text, "{%s\"%s\": %s}", before(f), f->name,
             is_word                                ? word
             : strcmp(f->form, "whole number") == 0 ? "7"
                                                    : "0.00001");
@@ -82,20 +88,22 @@ static void every_field_is_read_under_the_name_it_is_described_by(void **state)
             fail_msg("%s: %s", text, e.msg);
         assert_true(f->help[0] && f->fallback[0]);
     }
-    assert_int_equal(n, 15);
+    assert_int_equal(n, 17);
 }
 
 static bool is_same(const struct training *a, const struct training *b)
 {
     const double x[] = {a->lr - b->lr, a->min_lr - b->min_lr, a->beta1 - b->beta1,
-        a->beta2 - b->beta2, a->eps - b->eps, a->weight_decay - b->weight_decay,
-        a->clip_norm - b->clip_norm, a->spike_sigma - b->spike_sigma};
+        a->beta2 - b->beta2, a->eps - b->eps, a->momentum - b->momentum,
+        a->weight_decay - b->weight_decay, a->clip_norm - b->clip_norm,
+        a->spike_sigma - b->spike_sigma};
     for (size_t i = 0; i < BASE_COUNT(x); i++)
         if (x[i] < 0 || x[i] > 0)
             return false;
-    return a->warmup_steps == b->warmup_steps && a->decay_steps == b->decay_steps &&
-           a->schedule == b->schedule && a->seed == b->seed && a->spike == b->spike &&
-           a->max_skipped == b->max_skipped && a->divergence == b->divergence;
+    return a->optimizer == b->optimizer && a->warmup_steps == b->warmup_steps &&
+           a->decay_steps == b->decay_steps && a->schedule == b->schedule && a->seed == b->seed &&
+           a->spike == b->spike && a->max_skipped == b->max_skipped &&
+           a->divergence == b->divergence;
 }
 
 /* The text of a default is the default: giving it changes nothing. */
@@ -103,17 +111,20 @@ static void the_defaults_in_the_text_are_those_that_hold(void **state)
 {
     (void)state;
     struct err e = ERR_INIT;
-    struct training all, one;
+    struct training all, sgd, one;
     assert_int_equal(training_from_json(&all, NULL, 100, &e), RC_OK);
+    assert_int_equal(read_text(&sgd, "{\"optimizer\": \"sgd\"}", &e), RC_OK);
+    assert_true(all.weight_decay > 0.0999 && !(sgd.weight_decay > 0));
     for (int i = 0; training_field_at(i)->name; i++) {
         const struct training_field *f = training_field_at(i);
         char text[128];
         if (strchr(f->fallback, '/'))
             continue;
-        snprintf(text, sizeof text, strstr(f->form, " or ") ? "{\"%s\": \"%s\"}" : "{\"%s\": %s}",
-            f->name, f->fallback);
+        snprintf(text, sizeof text,
+            strstr(f->form, " or ") ? "{%s\"%s\": \"%s\"}" : "{%s\"%s\": %s}", before(f), f->name,
+            f->fallback);
         assert_int_equal(read_text(&one, text, &e), RC_OK);
-        assert_true(is_same(&one, &all));
+        assert_true(is_same(&one, *before(f) ? &sgd : &all));
     }
     assert_int_equal(all.warmup_steps, 100 / 50);
     assert_true(all.min_lr > 2.9999e-5 && all.min_lr < 3.0001e-5);
@@ -127,6 +138,9 @@ static void refuses_what_it_does_not_know_and_names_the_nearest(void **state)
     } bad[] = {
         {"{\"lrr\": 1}", "did you mean 'lr'?"},
         {"{\"learning_rate\": 1}", "did you mean 'lr'?"},
+        {"{\"momentum\": 0.5}", "'momentum' is of optimizer sgd, and 'optimizer' is adamw"},
+        {"{\"optimizer\": \"sgd\", \"beta2\": 0.9}", "'beta2' is of optimizer adamw"},
+        {"{\"optimizer\": \"adam\"}", "'optimizer' must be adamw or sgd"},
         {"{\"warmup\": 1}", "did you mean 'warmup_steps'?"},
         {"{\"weight_dekay\": 1}", "did you mean 'weight_decay'?"},
         {"{\"gradient_accumulation\": 1}", "berth help job"},

@@ -1,0 +1,170 @@
+/* How weights and optimizer states are kept: the same bits however they are sharded, placed, saved
+ * and loaded. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "engine/checkpoint.h"
+#include "engine/init.h"
+#include "engine/poison.h"
+#include "lib_ranks.h"
+
+static char *root; /* scratch folder of the test */
+
+static int set_up(void **state)
+{
+    char name[] = "/tmp/berth-states-XXXXXX";
+    (void)state;
+    root = strdup(mkdtemp(name));
+    return root ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    struct err e;
+    (void)state;
+    dir_remove(root, &e);
+    free(root);
+    return 0;
+}
+
+/* Steps first + 1 .. last, from the newest checkpoint or from the start, and a save if wanted. */
+struct course {
+    bool is_loading, is_saving, is_sync;
+    int64_t last;
+    enum rc rc; /* of rank 0, of loading */
+    char msg[ERR_MSG_MAX];
+    uint64_t loaded_hash, hash; /* of all states, after loading and at the end */
+    double loss[64];
+};
+
+static void go(struct rank *r)
+{
+    struct course *c = r->arg;
+    struct err e = ERR_INIT, passed_over = ERR_INIT;
+    int host_of[16] = {0};
+    struct checkpoint_options o = {
+        .dir = root, .host_of = host_of, .is_async = !c->is_sync, .keep = 2, .collective_s = 60};
+    struct checkpoint *k;
+    struct checkpoint_info info = {.step = 0, .seed = 5};
+    struct checkpoint_report report;
+    ranks_check(executor_warm_up(r->x, &e), &e);
+    ranks_check(checkpoint_open(&k, r->x, &o, &e), &e);
+    enum rc rc =
+        c->is_loading ? checkpoint_load(k, -1, &info, &passed_over, &e) : init_state(r->x, 5, &e);
+    uint64_t loaded = rc ? 0 : ranks_state_hash(r);
+    if (!rc && c->last > info.step)
+        ranks_train(r, info.step + 1, c->last - info.step, c->loss);
+    info.step = c->last;
+    if (!rc && c->is_saving) {
+        ranks_check(checkpoint_start(k, &info, &e), &e);
+        ranks_check(checkpoint_end(k, true, &report, &e), &e);
+    }
+    uint64_t hash = rc ? 0 : ranks_state_hash(r);
+    if (r->rank == 0) {
+        c->rc = rc;
+        c->loaded_hash = loaded;
+        c->hash = hash;
+        memcpy(c->msg, e.msg, sizeof(c->msg));
+    }
+    assert_true(checkpoint_close(k));
+}
+
+static struct course run(const char *model, struct strategy s, struct course c)
+{
+    struct rank_options o = {
+        .model = model, .strategy = s, .threads = 1, .is_poisoning = POISON_WORKS};
+    ranks_run(&o, go, &c);
+    return c;
+}
+
+static struct strategy base(enum strategy_kind kind, int64_t ranks, enum precision p)
+{
+    struct strategy s = strategy_default(kind, ranks, ranks);
+    s.seq = 24;
+    s.precision = p;
+    return s;
+}
+
+/* --- SGD --- */
+
+static struct strategy sgd(enum strategy_kind kind, int64_t ranks, enum precision p)
+{
+    struct strategy s = base(kind, ranks, p);
+    strategy_take_optimizer(&s, OPTIMIZER_SGD);
+    return s;
+}
+
+static void sgd_gives_the_same_bits_however_it_is_sharded_and_placed(void **state)
+{
+    (void)state;
+    static const unsigned placements[] = {OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_DISK};
+    for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {
+        struct course three = {.last = 3};
+        enum precision precision = (enum precision)p;
+        uint64_t want = run("tiny-llama", sgd(STRATEGY_DDP, 3, precision), three).hash;
+        for (int k = STRATEGY_ZERO1; k <= STRATEGY_ZERO3; k++)
+            assert_true(
+                run("tiny-llama", sgd((enum strategy_kind)k, 3, precision), three).hash == want);
+        for (size_t i = 0; i < BASE_COUNT(placements); i++) {
+            struct strategy s = sgd(STRATEGY_ZERO3, 3, precision);
+            s.offload = placements[i];
+            assert_true(run("tiny-llama", s, three).hash == want);
+        }
+    }
+}
+
+static void sgd_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    struct err e;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
+        struct strategy s = sgd((enum strategy_kind)k, 2, PRECISION_FP32);
+        struct course whole = run("tiny-gpt2", s, (struct course){.last = 4});
+        dir_remove(root, &e);
+        run("tiny-gpt2", s, (struct course){.last = 2, .is_saving = true, .is_sync = k % 2});
+        s = sgd(k == STRATEGY_DDP ? STRATEGY_ZERO3 : STRATEGY_DDP, 2, PRECISION_FP32);
+        struct course rest = run("tiny-gpt2", s, (struct course){.last = 4, .is_loading = true});
+        assert_int_equal(rest.rc, RC_OK);
+        assert_true(rest.hash == whole.hash);
+        assert_memory_equal(rest.loss, whole.loss + 2, 2 * sizeof(double));
+        s = sgd(STRATEGY_ZERO1, 3, PRECISION_BF16);
+        struct course other = run("tiny-gpt2", s, (struct course){.last = 2, .is_loading = true});
+        assert_true(other.hash == rest.loaded_hash);
+    }
+}
+
+static void states_of_another_optimizer_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct err e;
+    for (int is_sgd = 0; is_sgd < 2; is_sgd++) {
+        struct strategy a = base(STRATEGY_ZERO1, 2, PRECISION_FP32);
+        struct strategy b = sgd(STRATEGY_ZERO1, 2, PRECISION_FP32);
+        dir_remove(root, &e);
+        run("tiny-llama", is_sgd ? b : a, (struct course){.last = 1, .is_saving = true});
+        struct course c = run("tiny-llama", is_sgd ? a : b, (struct course){.is_loading = true});
+        assert_int_equal(c.rc, RC_INVALID);
+        assert_non_null(strstr(c.msg, is_sgd ? "of optimizer sgd, the plan's is adamw"
+                                             : "of optimizer adamw, the plan's is sgd"));
+    }
+}
+
+int test_states(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sgd_gives_the_same_bits_however_it_is_sharded_and_placed),
+        cmocka_unit_test(sgd_goes_on_with_the_same_bits),
+        cmocka_unit_test(states_of_another_optimizer_are_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("engine/states", tests, set_up, tear_down);
+}
