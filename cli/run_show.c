@@ -248,6 +248,8 @@ void run_status_json(struct json *doc, const struct run_info *r)
     json_add_num(predicted, "step_seconds", r->predicted_step_s);
     json_add_num(predicted, "tokens_per_second", r->predicted_tokens_per_s);
     json_add_num(predicted, "mfu", r->predicted_mfu);
+    if (isfinite(r->predicted_off_device_s))
+        json_add_num(predicted, "off_device_exposed_seconds", r->predicted_off_device_s);
     if (r->predicted_bytes >= 0)
         json_add_int(predicted, "memory_bytes", r->predicted_bytes);
     json_add(doc, "predicted", predicted);
@@ -304,6 +306,19 @@ static void print_disk(struct out *out, const struct run_info *r)
         units_bytes(rate, json_num(d, "bytes_per_s", 0)), json_str(d, "way", ""));
 }
 
+/* What a step waited for the host, its disk and copies, and what was planned of it. */
+static void print_off_device(struct out *out, const struct run_info *r, const struct json *metrics)
+{
+    const struct json *exposed = json_get(metrics, "exposed_seconds");
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    double sum = 0;
+    if (!isfinite(r->predicted_off_device_s))
+        return;
+    for (int l = LANE_COPY_DOWN; l < LANE_COUNT; l++)
+        sum += json_num(exposed, lane_name((enum lane)l), 0);
+    pair(out, "  off device", units_seconds(a, sum), units_seconds(b, r->predicted_off_device_s));
+}
+
 static void print_measured(struct out *out, const struct run_info *r)
 {
     struct json *m = last_metrics(r);
@@ -318,6 +333,7 @@ static void print_measured(struct out *out, const struct run_info *r)
     print_validation(out, r);
     pair(out, "step", isfinite(seconds) ? units_seconds(a, seconds) : "-",
         isfinite(r->predicted_step_s) ? units_seconds(b, r->predicted_step_s) : "-");
+    print_off_device(out, r, m);
     pair(out, "tokens/s", isfinite(rate) ? units_count(a, rate) : "-",
         isfinite(r->predicted_tokens_per_s) ? units_count(b, r->predicted_tokens_per_s) : "-");
     snprintf(a, sizeof(a), isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);

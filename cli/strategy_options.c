@@ -64,7 +64,8 @@ static const struct option HOW[] = {
         .def = "none",
         .help = "what to keep off the GPU",
         .detail =
-            "optimizer: its states in host memory, where they are updated; +params: "
+            "optimizer: its states in host memory, where they are updated beside the next step's "
+            "forward pass (exactly: nothing is late); +params: "
             "parameters and gradients too (zero3, hsdp), copied up for each gather; nvme: the "
             "optimizer's states on the disk of the node; activations: in host memory what "
             "blocks keep for backward.",

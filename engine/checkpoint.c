@@ -199,6 +199,8 @@ enum rc checkpoint_start(struct checkpoint *c, const struct checkpoint_info *inf
 {
     double start = clock_now_s();
     enum rc rc = wait_for_writer(c, e);
+    if (!rc)
+        rc = executor_flush(c->job.x, e);
     if (rc)
         return rc;
     if (c->state == WRITER_DONE && c->rc) {

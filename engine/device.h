@@ -27,7 +27,7 @@ struct op_context {
     const struct kernels *kernels;
     struct comm *comm;
     struct disk *disk; /* NULL: nothing is kept there */
-    /* optimizer step */
+    /* optimizer step: of the last boundary, and of the updates that follow it */
     double lr, beta1, beta2, eps, momentum, weight_decay;
     double clip_norm;               /* 0: no clipping */
     double max_loss, max_grad_norm; /* above them there is no update */
@@ -47,6 +47,7 @@ struct device_options {
 struct task {
     const struct op *op;
     int32_t index;
+    bool is_idle; /* it takes its turn, waits and is awaited, and does nothing */
     void *arg[OP_MAX_ARGS];
 };
 

@@ -23,6 +23,7 @@ struct executor {
     int64_t micro; /* running, for the observer */
     double disk_bytes_per_s;
     int32_t fetched; /* buffer on disk whose contents are in its unit's swap buffer, -1 */
+    bool is_pending; /* the update of the last step is still to be made */
 };
 
 /* --- addresses --- */
@@ -236,6 +237,7 @@ static enum rc run_section(
     for (int32_t i = 0; i < sec->n_ops; i++) {
         const struct op *op = &x->s->ops[sec->first_op + i];
         struct task t = {.op = op, .index = sec->first_op + i};
+        t.is_idle = (op->flags & OP_UPDATE) && !x->is_pending;
         for (int a = 0; a < op->n_args; a++)
             t.arg[a] = address(x, &op->arg[a]);
         x->o.device->submit(x->device, &t);
@@ -243,10 +245,20 @@ static enum rc run_section(
     enum rc rc = x->o.device->sync(x->device, x->log, &x->n_log, e);
     if (rc)
         return rc;
+    x->is_pending = false;
     account(x, out);
     if (x->o.observe)
         x->o.observe(x->o.observe_arg, sec, x->micro, x->log, x->n_log);
     return RC_OK;
+}
+
+enum rc executor_flush(struct executor *x, struct err *e)
+{
+    struct step_result lanes = {0};
+    if (!x->is_pending)
+        return RC_OK;
+    x->fetched = -1;
+    return run_section(x, schedule_section(x->s, SECTION_FLUSH), &lanes, e);
 }
 
 /* --- a step --- */
@@ -284,7 +296,6 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
 {
     memset(out, 0, sizeof(*out));
     x->fetched = -1;
-    set_context(x, p);
     double *scalars = executor_buffer(x, x->s->scalars);
     memset(scalars, 0, SCALAR_COUNT * sizeof(*scalars));
     scalars[SCALAR_TARGETS] = p->local_targets;
@@ -295,6 +306,8 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     enum rc rc = RC_OK;
     for (int i = 0; i < x->s->n_sections && !rc; i++) {
         const struct section *sec = &x->s->section[i];
+        if (sec->kind == SECTION_BOUNDARY)
+            set_context(x, p); /* until here they are those of the update before */
         rc = sec->kind == SECTION_BOUNDARY
                  ? run_section(x, sec, out, e)
                  : run_micro_steps(x, sec, sec->repeat, fill, arg, out, e);
@@ -309,16 +322,11 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     out->is_save = scalars[SCALAR_SAVE] > 0;
     out->is_skipped = !isfinite(out->grad_norm) || out->grad_norm > x->context.max_grad_norm ||
                       out->loss > x->context.max_loss;
+    x->is_pending = strategy_defers_update(&x->s->strategy) && !out->is_skipped;
     return RC_OK;
 }
 
 /* --- evaluation --- */
-
-static const struct section *evaluation_section(const struct schedule *s)
-{
-    const struct section *last = &s->section[s->n_sections - 1];
-    return last->kind == SECTION_EVALUATION ? last : NULL;
-}
 
 /* Counts the targets of what another function fills. */
 struct counted_fill {
@@ -344,12 +352,15 @@ enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill
     const struct strategy *s = &x->s->strategy;
     struct counted_fill c = {fill, arg, s->seq * s->micro_batch, 0};
     struct step_result lanes = {0};
-    double *scalars = executor_buffer(x, x->s->scalars), start = clock_now_s();
+    double *scalars = executor_buffer(x, x->s->scalars);
+    enum rc rc = executor_flush(x, e);
+    double start = clock_now_s();
     memset(scalars, 0, SCALAR_COUNT * sizeof(*scalars));
     scalars[SCALAR_TARGETS] = 1; /* scales gradients, of which there are none */
     x->micro = 0;
-    enum rc rc =
-        run_micro_steps(x, evaluation_section(x->s), micro_steps, fill_counted, &c, &lanes, e);
+    if (!rc)
+        rc = run_micro_steps(x, schedule_section(x->s, SECTION_EVALUATION), micro_steps,
+            fill_counted, &c, &lanes, e);
     double sums[] = {scalars[SCALAR_LOSS_SUM], c.targets};
     if (!rc)
         rc = comm_sum(x->o.comm, CHANNEL_COMPUTE, GROUP_WORLD, sums, 2, e);
@@ -374,10 +385,15 @@ enum rc executor_warm_up(struct executor *x, struct err *e)
     struct evaluation ignored;
     void *arg = (void *)(uintptr_t)x->s;
     x->context.is_warm_up = true;
+    x->is_pending = true; /* its operations are warmed up too */
     enum rc rc = executor_step(x, &p, fill_zero, arg, &r, e);
-    if (!rc && evaluation_section(x->s))
+    x->is_pending = strategy_defers_update(&x->s->strategy);
+    if (!rc)
+        rc = executor_flush(x, e);
+    if (!rc && schedule_section(x->s, SECTION_EVALUATION))
         rc = executor_evaluate(x, 1, fill_zero, arg, &ignored, e);
     x->context.is_warm_up = false;
+    x->is_pending = false;
     return rc;
 }
 
@@ -541,6 +557,7 @@ static enum rc publish_params(struct executor *x, int unit, struct err *e)
 enum rc executor_publish(struct executor *x, struct err *e)
 {
     enum rc rc = RC_OK;
+    x->is_pending = false; /* it was of other values */
     for (int u = 0; u < x->s->n_units && !rc; u++) {
         rc = publish_states(x, u, e);
         if (!rc)

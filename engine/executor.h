@@ -64,8 +64,13 @@ enum rc executor_open(struct executor **out, const struct schedule *s,
     const struct executor_options *o, struct err *e);
 void executor_close(struct executor *x);
 
+/* Where the host updates states, it does so in the next step, beside its forward pass; results are
+ * the same. */
 enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *fill, void *arg,
     struct step_result *out, struct err *e);
+/* Make the update of the last step if it is still to be made: before states are read. On all ranks
+ * alike. */
+enum rc executor_flush(struct executor *x, struct err *e);
 
 /* Loss of held-out text, forward only; the schedule's strategy evaluates. */
 struct evaluation {
@@ -73,7 +78,7 @@ struct evaluation {
     double targets; /* all ranks */
     double seconds;
 };
-/* micro_steps: the same on all ranks. */
+/* micro_steps: the same on all ranks. An update that is still to be made is made first. */
 enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill, void *arg,
     struct evaluation *out, struct err *e);
 
@@ -81,7 +86,7 @@ enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill
  * pages and code are warm afterwards, state is unchanged. */
 enum rc executor_warm_up(struct executor *x, struct err *e);
 
-/* --- state between steps --- */
+/* --- state between steps, after executor_flush --- */
 
 enum state_kind { STATE_MASTER, STATE_M, STATE_V, STATE_KINDS, STATE_GRADIENT = STATE_KINDS };
 /* SGD has no second moment. */
@@ -103,7 +108,8 @@ void executor_on_update(struct executor *x, update_fn *fn, void *arg);
  * others, and for one that is there already. */
 enum rc executor_fetch_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
 enum rc executor_store_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
-/* After the master values changed: bring parameters up to date on this rank and its group. */
+/* After the master values changed: bring parameters up to date on this rank and its group. An
+ * update that was still to be made is given up. */
 enum rc executor_publish(struct executor *x, struct err *e);
 
 /* The disk that states are kept on, and how fast it was when the executor was opened; NULL: none.

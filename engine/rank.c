@@ -127,12 +127,10 @@ static void send_memory(struct rank_run *r, int64_t external)
 static void send_disk(struct rank_run *r)
 {
     const struct rank_setup *s = &r->setup;
-    double bytes_per_s = 0, written = 0;
+    double bytes_per_s = 0, written = schedule_written_bytes(s->schedule);
     const struct disk *disk = executor_disk(s->x, &bytes_per_s);
     if (!disk)
         return;
-    for (int32_t i = 0; i < s->schedule->n_ops; i++)
-        written += s->schedule->ops[i].kind == OP_DISK_WRITE ? s->schedule->ops[i].bytes : 0;
     struct json *v = event("disk");
     json_add_int(v, "bytes", s->schedule->slab_bytes[MEMORY_DISK]);
     json_add_int(v, "written_bytes_per_step", (int64_t)written);
@@ -427,6 +425,8 @@ static enum rc train(struct rank_run *r, struct err *e)
             return err_set(e, RC_INTERRUPTED, "the agent is gone");
         rc = one_step(r, &is_stop, e);
     }
+    if (!rc)
+        rc = executor_flush(r->setup.x, e);
     if (!rc)
         rc = end_save(r, true, e);
     if (!rc)

@@ -355,6 +355,18 @@ static enum rc find_engine(struct launch *l, struct err *e)
     return rc;
 }
 
+/* What a step waits for the host, its disk and copies; NaN where no lane of these works. */
+static double off_device_s(const struct plan_file *p)
+{
+    const struct json *lanes = json_get(json_get(p->prediction, "step"), "lanes");
+    double sum = NAN;
+    for (int l = LANE_COPY_DOWN; l < LANE_COUNT; l++) {
+        double s = json_num(json_get(lanes, lane_name((enum lane)l)), "exposed_seconds", NAN);
+        sum = isfinite(s) ? s + (isfinite(sum) ? sum : 0) : sum;
+    }
+    return sum;
+}
+
 static void set_predictions(struct launch *l)
 {
     struct run_info *r = &l->info;
@@ -365,6 +377,7 @@ static void set_predictions(struct launch *l)
     r->predicted_step_s = p->step_s;
     r->predicted_tokens_per_s = p->tokens_per_s_per_rank * (double)p->strategy.ranks;
     r->predicted_mfu = p->mfu;
+    r->predicted_off_device_s = off_device_s(p);
     r->predicted_bytes = p->peak_bytes + p->host_slab_bytes + p->external_bytes;
 }
 

@@ -29,6 +29,7 @@ void run_info_init(struct run_info *r)
         .predicted_step_s = NAN,
         .predicted_tokens_per_s = NAN,
         .predicted_mfu = NAN,
+        .predicted_off_device_s = NAN,
         .predicted_bytes = -1,
     };
 }
@@ -142,6 +143,8 @@ static struct json *predicted_to_json(const struct run_info *r)
     json_add_num(o, "step_seconds", r->predicted_step_s);
     json_add_num(o, "tokens_per_second", r->predicted_tokens_per_s);
     json_add_num(o, "mfu", r->predicted_mfu);
+    if (isfinite(r->predicted_off_device_s))
+        json_add_num(o, "off_device_exposed_seconds", r->predicted_off_device_s);
     if (r->predicted_bytes >= 0)
         json_add_int(o, "memory_bytes", r->predicted_bytes);
     return o;
@@ -330,6 +333,7 @@ static enum rc read_info(struct run_info *r, const struct json *v, struct err *e
     r->predicted_step_s = json_num(predicted, "step_seconds", NAN);
     r->predicted_tokens_per_s = json_num(predicted, "tokens_per_second", NAN);
     r->predicted_mfu = json_num(predicted, "mfu", NAN);
+    r->predicted_off_device_s = json_num(predicted, "off_device_exposed_seconds", NAN);
     r->predicted_bytes = json_int(predicted, "memory_bytes", -1);
     r->identity = dup_str(v, "identity");
     r->known_hosts = dup_str(v, "known_hosts");

@@ -42,7 +42,9 @@ struct run_info {
     char *model; /* for lists */
     struct run_money money;
     double predicted_step_s, predicted_tokens_per_s, predicted_mfu; /* NaN: unknown */
-    int64_t predicted_bytes; /* of a rank: slabs and what lies outside them; -1: unknown */
+    double predicted_off_device_s; /* of a step, waiting for the host, its disk and copies; NaN:
+                                      nothing leaves the device, or unknown */
+    int64_t predicted_bytes;       /* of a rank: slabs and what lies outside them; -1: unknown */
     char *identity, *known_hosts, *ssh_config; /* how to connect; NULL: not said */
     struct run_node *nodes;
     size_t node_count;

@@ -251,13 +251,19 @@ struct save_s estimate_save_s(double bytes, const struct strategy *s, const stru
     return (struct save_s){.write = write, .stall = is_on_disk ? write : snapshot};
 }
 
+/* A save finds the update made: what of it would have hidden behind the next forward shows. */
+static double hidden_update_s(const struct simulation *s)
+{
+    return fmax(0, s->flush_s - s->exposed_s[LANE_HOST] - s->exposed_s[LANE_DISK]);
+}
+
 static void fill_checkpoint(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
     double bytes = (double)strategy_saved_bytes(of->strategy) * of->trained;
     struct save_s save = estimate_save_s(bytes, of->strategy, mc);
     x->checkpoint_bytes = (int64_t)bytes;
     x->checkpoint_s = save.write;
-    x->checkpoint_stall_s = save.stall;
+    x->checkpoint_stall_s = save.stall + hidden_update_s(&x->simulation);
 }
 
 /* --- whole and folded --- */
@@ -325,6 +331,7 @@ static void add_simulation(
     struct simulation *sum, const struct simulation *a, const struct simulation *b, double t)
 {
     sum->step_s = add_num(sum->step_s, a->step_s, b->step_s, t);
+    sum->flush_s = add_num(sum->flush_s, a->flush_s, b->flush_s, t);
     for (int i = 0; i < SCHEDULE_MAX_SECTIONS; i++)
         sum->section_s[i] = add_num(sum->section_s[i], a->section_s[i], b->section_s[i], t);
     for (int i = 0; i < LANE_COUNT; i++) {
@@ -375,10 +382,16 @@ static double line_position(const struct model *m, const struct strategy *s)
     return (layers - (double)few_layers(s)) / 2;
 }
 
-/* Where buckets hold several blocks, few say nothing of many. */
+/* Where buckets hold several blocks, few say nothing of many; nor where the head's update hides
+ * behind the forward of as many blocks as there are. */
+static bool can_be_cut(const struct strategy *s)
+{
+    return s->bucket_bytes == 0 && !strategy_defers_update(s);
+}
+
 static bool is_worth_cutting(const struct model *m, const struct strategy *s)
 {
-    return s->bucket_bytes == 0 && m->layers > s->parallel.pipeline * (few_layers(s) + 2);
+    return can_be_cut(s) && m->layers > s->parallel.pipeline * (few_layers(s) + 2);
 }
 
 static enum rc add_list(struct prepared *p, const struct model *m, int full_blocks, struct err *e)
@@ -403,7 +416,7 @@ static bool is_open(const struct prepared *p)
 static enum rc add_mixed_lists(struct prepared *p, struct err *e)
 {
     int64_t few = few_layers(&p->strategy), layers = p->model.layers;
-    bool is_cut = p->strategy.bucket_bytes == 0 && layers > 2 * few + 2;
+    bool is_cut = can_be_cut(&p->strategy) && layers > 2 * few + 2;
     p->full = is_cut ? few : 1;
     p->other = is_cut ? few : layers - 1;
     const int64_t more[MAX_LISTS][2] = {
@@ -516,22 +529,13 @@ struct live_bytes prepared_live_bytes(const struct prepared *p)
     return live;
 }
 
-/* Bytes that a step writes. */
-static double disk_bytes_of(const struct schedule *s)
-{
-    double bytes = 0;
-    for (int32_t i = 0; (s->strategy.offload & OFFLOAD_DISK) && i < s->n_ops; i++)
-        bytes += s->ops[i].kind == OP_DISK_WRITE ? s->ops[i].bytes : 0;
-    return bytes;
-}
-
 /* From offsets of the lists, which are then no longer needed for it. */
 static void keep_slabs(struct prepared *p)
 {
     for (int i = 0; i < p->n; i++) {
         for (int k = 0; k < MEMORY_COUNT; k++)
             p->peak[i][k].slab_bytes = p->schedule[i]->slab_bytes[k];
-        p->disk_bytes[i] = disk_bytes_of(p->schedule[i]);
+        p->disk_bytes[i] = schedule_written_bytes(p->schedule[i]);
     }
 }
 

@@ -191,6 +191,9 @@ static void add_step(struct str *out, const struct estimate *x)
         rest -= s->exposed_s[l];
     }
     add_share(out, "overhead, stragglers", rest, x->step_s);
+    if (s->flush_s > 0)
+        str_addf(out, "  the host's update, %s by itself, runs beside the next forward pass\n",
+            units_seconds(a, s->flush_s));
 }
 
 static void add_basis(struct str *out, const struct machine *mc)

@@ -168,6 +168,8 @@ static struct json *step_json(const struct estimate *x)
     json_add_num(v, "overlap", overlap(&x->simulation));
     json_add(v, "parts", step_parts_json(&x->simulation));
     json_add(v, "lanes", lanes_json(&x->simulation));
+    if (x->simulation.flush_s > 0)
+        json_add_num(v, "update_alone_seconds", x->simulation.flush_s);
     json_add(v, "work", work_json(&x->simulation));
     return v;
 }

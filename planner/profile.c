@@ -34,6 +34,7 @@ static const struct engine_profile profiles[ENGINE_COUNT] = {
         .reduce_bytes = 4,
         .gathered_copies = 1,
         .activation_factor = 1,
+        .defers_update = true,
         .prefetch = 1},
     [ENGINE_FSDP1] = {.name = "fsdp1",
         .stack = "fsdp1",

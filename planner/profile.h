@@ -56,9 +56,10 @@ struct engine_profile {
     int stage_outputs;          /* outputs of its stage that a pipeline keeps of a micro batch */
     bool fuses_split_loss;      /* also where the vocabulary is split */
     bool keeps_gradients;       /* their memory is never given back */
-    bool keeps_8bit_inputs;     /* inputs of 8-bit products are kept as such */
-    int disk_grad_bytes;        /* of gradients that go to disk and back with offloaded states */
-    int prefetch;               /* units gathered ahead */
+    bool defers_update; /* the host updates a unit while the next step's forward runs before it */
+    bool keeps_8bit_inputs; /* inputs of 8-bit products are kept as such */
+    int disk_grad_bytes;    /* of gradients that go to disk and back with offloaded states */
+    int prefetch;           /* units gathered ahead */
     enum selective selective;
 };
 

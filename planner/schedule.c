@@ -21,7 +21,7 @@ static const char *const PART_NAMES[] = {
 static const char *const LANE_NAMES[] = {
     "compute", "gather", "reduce", "copy_down", "copy_up", "host_compute", "disk"};
 static const char *const SECTION_NAMES[] = {
-    "first", "middle", "last", "only", "boundary", "evaluation"};
+    "first", "middle", "last", "only", "boundary", "evaluation", "flush"};
 
 bool op_is_update(enum op_kind k)
 {
@@ -46,6 +46,26 @@ const char *part_name(enum part p)
 const char *section_name(enum section_kind k)
 {
     return SECTION_NAMES[k];
+}
+
+const struct section *schedule_section(const struct schedule *s, enum section_kind k)
+{
+    for (int i = 0; i < s->n_sections; i++)
+        if (s->section[i].kind == k)
+            return &s->section[i];
+    return NULL;
+}
+
+double schedule_written_bytes(const struct schedule *s)
+{
+    double bytes = 0;
+    for (int k = 0; (s->strategy.offload & OFFLOAD_DISK) && k < s->n_sections; k++) {
+        const struct section *sec = &s->section[k];
+        for (int32_t i = sec->first_op; i < sec->first_op + sec->n_ops; i++)
+            if (s->ops[i].kind == OP_DISK_WRITE)
+                bytes += s->ops[i].bytes * (double)sec->repeat;
+    }
+    return bytes;
 }
 
 void schedule_free(struct schedule *s)

@@ -2,7 +2,9 @@
  *
  * The planner simulates the list, the engine executes it. The list is made of sections: the first,
  * middle and last micro step, the boundary (norm, clip, optimizer, parameter gather), and, where
- * the run evaluates, a forward pass of held-out text, which is no part of a step. All lanes
+ * the run evaluates, a forward pass of held-out text, which is no part of a step. Where the host
+ * updates, it does so in the first micro step that follows, each unit ahead of its forward; a last
+ * section, no part of a step either, updates all of them when nothing follows. All lanes
  * drain at the end of a section, so a section repeated n times costs n times its time, and folding
  * is exact. Inside a section the order of the list is one valid serial order; lanes run their own
  * operations in that order and wait for other lanes only where `waits` says so.
@@ -77,7 +79,8 @@ enum lane {
  * grad_norm      dim elems             arg R grad(fp32, own part) RW scalars: adds the square sum,
  *                                      in double over blocks of 4,096 elements
  * adamw          dim elems             arg R grad(fp32) RW master RW m RW v R scalars (clip, skip)
- *                                      [W param: bf16 or fp32 copy]   all the own part of the unit
+ *                                      [W param: bf16 or fp32 copy]   all the own part of the unit;
+ *                                      with update_scalars, of the step before
  * sgd            as adamw, without v
  * copy_down/up   dim elems elem_bytes  arg R from W to
  * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
@@ -139,7 +142,8 @@ enum op_flag {
     OP_LAYERNORM = 16,
     OP_OVERWRITE = 32,
     OP_IN_PLACE = 64,
-    OP_RECOMPUTED = 128 /* second execution of a forward operation, in the backward pass */
+    OP_RECOMPUTED = 128, /* second execution of a forward operation, in the backward pass */
+    OP_UPDATE = 256      /* of the update of the step before: idle when there is none to be made */
 };
 
 enum matmul_form { MATMUL_NT, MATMUL_NN, MATMUL_TN };
@@ -181,8 +185,8 @@ struct ref {
 
 struct op {
     uint8_t kind, lane, group;
-    uint8_t flags;
     uint8_t n_args;
+    uint16_t flags;
     int16_t unit; /* -1: none */
     int64_t dim[4];
     struct ref arg[OP_MAX_ARGS];
@@ -245,7 +249,8 @@ enum section_kind {
     SECTION_LAST,
     SECTION_ONLY,
     SECTION_BOUNDARY,
-    SECTION_EVALUATION /* repeat 0: between steps, as often as the run wants */
+    SECTION_EVALUATION, /* repeat 0: between steps, as often as the run wants */
+    SECTION_FLUSH       /* repeat 0: the updates that the next step would have begun with */
 };
 
 struct section {
@@ -254,7 +259,7 @@ struct section {
     int64_t repeat; /* how often it runs in a step */
 };
 
-enum { SCHEDULE_MAX_SECTIONS = 5 };
+enum { SCHEDULE_MAX_SECTIONS = 6 };
 
 /* Persistent buffers by unit; -1 where a strategy has none. The engine finds state through these.
  */
@@ -283,12 +288,14 @@ struct schedule {
     struct unit_layout *unit;   /* n_units, laid out for the schedule's shard count */
     struct unit_buffers *state; /* n_units */
     int32_t tokens, targets;    /* int32, all micro steps: (grad_accum, T) */
-    int32_t scalars; /* double[SCALAR_COUNT]: zeroed before every step, SCALAR_TARGETS set to
-                        the rank's own count */
-    int32_t rope;    /* rope table, -1 for GPT-2; filled once */
-    int64_t shards;  /* ranks a unit's parameters and gradients are split over */
-    int64_t parts;   /* of a unit's states, by the ranks that answer for them: shards, or all ranks
-                        where optimizer states are split over replicas too */
+    int32_t scalars;        /* double[SCALAR_COUNT]: zeroed before every step, SCALAR_TARGETS set to
+                               the rank's own count */
+    int32_t update_scalars; /* where updates run beside the next step: the scalars of theirs, in
+                               host memory; else -1 */
+    int32_t rope;           /* rope table, -1 for GPT-2; filled once */
+    int64_t shards;         /* ranks a unit's parameters and gradients are split over */
+    int64_t parts; /* of a unit's states, by the ranks that answer for them: shards, or all ranks
+                      where optimizer states are split over replicas too */
     int64_t slab_bytes[MEMORY_COUNT]; /* by layout_assign */
 };
 
@@ -316,5 +323,9 @@ const char *op_kind_name(enum op_kind k);
 const char *lane_name(enum lane l);
 const char *part_name(enum part p);
 const char *section_name(enum section_kind k);
+/* Bytes that a step writes to disk. */
+double schedule_written_bytes(const struct schedule *s);
+/* NULL where there is none of the kind. */
+const struct section *schedule_section(const struct schedule *s, enum section_kind k);
 
 #endif

@@ -482,17 +482,22 @@ static void emit_scalars(struct builder *b, enum op_group group, int first, int 
     op->bytes = 8.0 * count;
 }
 
-/* How far a micro step is: visits for which units were gathered, and copied up to be. */
+/* How far a micro step is: visits for which units were gathered, and copied up to be; units of
+ * which the host made the update of the step before. */
 struct progress {
     const struct visit *visits;
     int n, copied, gathered;
+    struct host_updates updates;
 };
 
-/* Copies up run a visit ahead of the gathers that they feed. */
+/* Copies up run a visit ahead of the gathers that they feed, updates ahead of both. (Unit u is
+ * visited u-th.) */
 static void bring_parameters(struct builder *b, struct progress *p, int at)
 {
     int last = at + b->s->strategy.prefetch;
     bool copies = strategy_parks_parameters(&b->s->strategy);
+    while (p->updates.next < p->updates.end && p->updates.next <= last + copies)
+        emit_host_update(b, &p->updates);
     for (; copies && p->copied < p->n && p->copied <= last + 1; p->copied++)
         for_missing(b, p->visits, p->copied, emit_param_up);
     for (; shards_parameters(b) && p->gathered < p->n && p->gathered <= last; p->gathered++)
@@ -518,11 +523,14 @@ static void move_activations(struct builder *b, const struct progress *p, int at
  * products in between. */
 static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat)
 {
+    bool is_first = kind == SECTION_FIRST || kind == SECTION_ONLY;
     begin_section(b, kind, repeat);
-    if (kind == SECTION_FIRST || kind == SECTION_ONLY)
+    if (is_first)
         emit_scalars(b, GROUP_WORLD, SCALAR_TARGETS, 1);
     struct visit *visits = base_alloc(sizeof(*visits) * 2 * (size_t)b->s->n_units);
     struct progress p = {.visits = visits, .n = make_visits(b, visits)};
+    if (is_first && strategy_defers_update(&b->s->strategy))
+        p.updates = begin_host_updates(b);
     int to_reduce = -1;
     for (int i = 0; i < p.n; i++) {
         bring_parameters(b, &p, i);
@@ -674,12 +682,27 @@ static void find_trained(const struct builder *b, int *first, int *end)
         --*end;
 }
 
-static void finish_update(struct builder *b, int unit)
+struct host_updates begin_host_updates(const struct builder *b)
+{
+    struct host_updates h = {0};
+    find_trained(b, &h.next, &h.end);
+    h.fetched = h.next;
+    return h;
+}
+
+void finish_update(struct builder *b, int unit)
 {
     if (splits_over_replicas(b))
         emit_param_gather(b, unit, GROUP_REPLICA);
     else if (shards_optimizer(b) && !shards_parameters(b))
         emit_param_gather(b, unit, GROUP_SHARD);
+}
+
+static void emit_host_updates(struct builder *b)
+{
+    struct host_updates updates = begin_host_updates(b);
+    while (updates.next < updates.end)
+        emit_host_update(b, &updates);
 }
 
 static void emit_boundary(struct builder *b)
@@ -693,18 +716,22 @@ static void emit_boundary(struct builder *b)
         emit_grad_norm(b, u, -1);
     emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
     emit_scalars(b, splits_over_replicas(b) ? GROUP_WORLD : GROUP_SHARD, SCALAR_SQUARES, 1);
-    if (s->strategy.offload & OFFLOAD_OPTIMIZER) {
-        struct host_updates updates = {.next = first, .fetched = first, .end = end};
-        while (updates.next < end) {
-            emit_host_update(b, &updates);
-            finish_update(b, updates.next - 1);
-        }
-    } else {
-        for (int u = first; u < end; u++) {
-            emit_update_device(b, u);
-            finish_update(b, u);
-        }
+    if (strategy_defers_update(&s->strategy))
+        emit_keep_scalars(b);
+    else if (s->strategy.offload & OFFLOAD_OPTIMIZER)
+        emit_host_updates(b);
+    for (int u = first; u < end && !(s->strategy.offload & OFFLOAD_OPTIMIZER); u++) {
+        emit_update_device(b, u);
+        finish_update(b, u);
     }
+    end_section(b);
+}
+
+/* What the next step would have begun with. */
+static void emit_flush(struct builder *b)
+{
+    begin_section(b, SECTION_FLUSH, 0);
+    emit_host_updates(b);
     end_section(b);
 }
 
@@ -779,6 +806,9 @@ static void make_state(struct builder *b)
     s->tokens = builder_buffer(b, "tokens", PART_DATA, -1, b->tokens * 4);
     s->targets = builder_buffer(b, "targets", PART_DATA, -1, b->tokens * 4);
     s->scalars = builder_buffer(b, "scalars", PART_DATA, -1, SCALAR_COUNT * 8);
+    s->update_scalars = strategy_defers_update(&s->strategy)
+                            ? host_buffer(b, "update_scalars", PART_DATA, -1, SCALAR_COUNT * 8)
+                            : -1;
     s->rope = -1;
     if (s->model.family == MODEL_LLAMA)
         s->rope =
@@ -832,6 +862,8 @@ static void build_sections(struct builder *b)
         emit_micro(b, SECTION_LAST, 1);
     }
     emit_boundary(b);
+    if (strategy_defers_update(&b->s->strategy))
+        emit_flush(b);
     if (b->s->strategy.evaluates)
         emit_micro(b, SECTION_EVALUATION, 0);
 }

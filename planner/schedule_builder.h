@@ -152,8 +152,14 @@ struct host_updates {
     int next, fetched, end;
     struct host_unit unit[HOST_UNITS]; /* of unit u: u modulo HOST_UNITS */
 };
-/* The next one. */
+/* The next one, and the gather of what it changed. */
 void emit_host_update(struct builder *b, struct host_updates *h);
+/* The scalars of the step, for updates that run beside the next one. */
+void emit_keep_scalars(struct builder *b);
+/* Gather what others updated of the parameters that the rank holds. */
+void finish_update(struct builder *b, int unit);
+/* Of all units, none of them yet. */
+struct host_updates begin_host_updates(const struct builder *b);
 /* After an update on the device of parameters that lie on the host. */
 void emit_param_down(struct builder *b, int unit, int32_t from);
 int32_t host_buffer(struct builder *b, const char *what, enum part part, int unit, int64_t bytes);

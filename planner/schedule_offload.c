@@ -234,7 +234,7 @@ static void emit_update_of_host(struct builder *b, int unit, const struct host_u
     if (st->master < 0)
         op_arg(b, op, ACCESS_BOTH, up);
     arg_states(b, op, h);
-    op_arg(b, op, ACCESS_READ, b->s->scalars);
+    op_arg(b, op, ACCESS_READ, b->s->update_scalars >= 0 ? b->s->update_scalars : b->s->scalars);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_WRITE, up);
     if (is_parked)
@@ -249,6 +249,7 @@ static void emit_update_of_host(struct builder *b, int unit, const struct host_u
 void emit_host_update(struct builder *b, struct host_updates *h)
 {
     int ahead = b->s->strategy.offload & OFFLOAD_DISK ? HOST_UNITS - 1 : 1;
+    int32_t first = b->s->n_ops;
     for (; h->fetched < h->end && h->fetched <= h->next + ahead; h->fetched++) {
         struct host_unit *coming = &h->unit[h->fetched % HOST_UNITS];
         coming->grad = emit_grad_down(b, h->fetched);
@@ -257,5 +258,15 @@ void emit_host_update(struct builder *b, struct host_updates *h)
     const struct host_unit *unit = &h->unit[h->next % HOST_UNITS];
     emit_update_of_host(b, h->next, unit);
     store_states(b, h->next, unit);
+    finish_update(b, h->next);
     h->next++;
+    for (int32_t i = first; i < b->s->n_ops && strategy_defers_update(&b->s->strategy); i++)
+        b->s->ops[i].flags |= OP_UPDATE;
+}
+
+void emit_keep_scalars(struct builder *b)
+{
+    struct op *op = emit_copy(b, OP_COPY_DOWN, -1, SCALAR_COUNT, sizeof(double));
+    op_arg(b, op, ACCESS_READ, b->s->scalars);
+    op_arg(b, op, ACCESS_WRITE, b->s->update_scalars);
 }

@@ -376,23 +376,33 @@ static double section_s(
     return compute->before + compute->after + wires - (hidden > 0 && gain > 0 ? hidden * gain : 0);
 }
 
-/* The boundary: norms first, then updates, each followed by the gather of its unit. */
-static double boundary_s(const struct bounds *b, const struct machine *mc, const struct traffic *t,
-    const struct strategy *s)
+/* The boundary: norms first, then updates, each followed by the gather of its unit; those of the
+ * host come with the next forward. */
+static double boundary_s(
+    const struct machine *mc, const struct traffic *t, const struct strategy *s)
 {
     struct compute_s update = {0, t->update_s};
     if (!(s->offload & OFFLOAD_OPTIMIZER))
         return t->norm_s + section_s(mc, &update, &t->boundary);
+    return strategy_parks_gradients(s) ? 0 : t->norm_s; /* or taken during the backward pass */
+}
+
+/* The first micro step: each unit is updated before its forward, so backward comes after all
+ * updates, and after all reading for them. */
+static double first_s(const struct bounds *b, const struct machine *mc,
+    const struct compute_s *compute, const struct traffic *t, const struct strategy *s)
+{
+    struct wires wires = s->grad_accum > 1 ? t->micro : t->last;
+    if (!(s->offload & OFFLOAD_OPTIMIZER))
+        return section_s(mc, compute, &wires);
     double own = b->trained / (double)strategy_optimizer_shards(s);
-    double updated = own * price_host_share(s);
-    double least =
-        fmax(t->boundary.reduce, machine_host_adam_s(mc, updated) + t->boundary.reduce_exposed);
-    if (!strategy_parks_gradients(s)) /* else norms are taken during the backward pass */
-        least += t->norm_s;
+    double update = machine_host_adam_s(mc, own * price_host_share(s)) + compute->after;
+    wires.gather += t->boundary.reduce;
+    double least = fmax(section_s(mc, compute, &wires), update);
     if (!(s->offload & OFFLOAD_DISK))
         return least;
-    /* all states are read and written; reading need not wait for norms */
-    return fmax(least, machine_disk_s(mc, 2.0 * (double)state_elem_bytes(s) * own));
+    double read = machine_disk_s(mc, (double)state_elem_bytes(s) * own);
+    return fmax(least, fmax(2 * read, read + compute->after));
 }
 
 /* Computing of a micro step: where blocks are of two kinds, with as few in full as memory allows in
@@ -419,9 +429,11 @@ static double step_s(
     struct compute_s compute = compute_of(b, t, i);
     if (b->places[i].live_bytes > track_capacity_bytes(t) || !machine_computes(mc, s->precision))
         return INFINITY;
-    double step = section_s(mc, &compute, &wires->last) + boundary_s(b, mc, wires, s);
+    double step = first_s(b, mc, &compute, wires, s) + boundary_s(mc, wires, s);
     if (s->grad_accum > 1)
-        step += (double)(s->grad_accum - 1) * section_s(mc, &compute, &wires->micro);
+        step += section_s(mc, &compute, &wires->last);
+    if (s->grad_accum > 2)
+        step += (double)(s->grad_accum - 2) * section_s(mc, &compute, &wires->micro);
     step += mc->step_overhead_s;
     return step * (1 + mc->jitter_per_doubling * b->doublings) * (1 - 1e-9);
 }

@@ -53,17 +53,24 @@ static void start_ready(struct sim *x)
     }
 }
 
+/* CPU: products and updates want all cores of a rank, waiting for the disk none, others one. */
+static double cores_wanted(const struct sim *x, int k)
+{
+    enum lane name = x->name[k];
+    if (!x->lane[k].is_running || name == LANE_DISK)
+        return 0;
+    return name == LANE_COMPUTE || name == LANE_HOST ? x->cores : 1;
+}
+
 /* How much slower each running operation progresses beside the others than alone. */
 static void set_rates(struct sim *x)
 {
-    int collectives = 0, running = 0;
-    bool has_compute = x->name[0] == LANE_COMPUTE && x->lane[0].is_running;
+    int collectives = 0;
+    double demand = 0;
     for (int k = 0; k < x->n_lanes; k++) {
-        running += x->lane[k].is_running;
+        demand += cores_wanted(x, k);
         collectives += x->lane[k].is_running && x->lane[k].is_collective;
     }
-    /* CPU: a lane beside the compute lane takes one core, products want them all */
-    double demand = (has_compute ? x->cores : 0) + running - has_compute;
     double share = x->m->is_shared && demand > x->cores ? demand / x->cores : 1;
     for (int k = 0; k < x->n_lanes; k++) {
         struct lane_state *st = &x->lane[k];
@@ -185,6 +192,8 @@ static void run_sections(struct simulation *out, struct sim *x)
         double times = (double)sec->repeat;
         out->section_s[i] = out->section_s[like];
         out->step_s += out->section_s[i] * times;
+        if (sec->kind == SECTION_FLUSH)
+            out->flush_s = out->section_s[i];
         for (int l = 0; l < LANE_COUNT; l++) {
             out->busy_s[l] += busy_s[like][l] * times;
             out->exposed_s[l] += exposed_s[like][l] * times;

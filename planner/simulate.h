@@ -20,6 +20,7 @@ struct timeline;
 struct simulation {
     double step_s;
     double section_s[SCHEDULE_MAX_SECTIONS]; /* one execution of each section */
+    double flush_s;                          /* of it, updates that no step follows; 0: none */
     double busy_s[LANE_COUNT];               /* a lane has an operation running */
     double exposed_s[LANE_COUNT];            /* the compute lane idles while this lane works; shared
                                                 evenly when several do. compute: always 0 */

@@ -640,3 +640,8 @@ bool strategy_parks_gradients(const struct strategy *s)
 {
     return (s->offload & OFFLOAD_OPTIMIZER) && strategy_parks_parameters(s);
 }
+
+bool strategy_defers_update(const struct strategy *s)
+{
+    return (s->offload & OFFLOAD_OPTIMIZER) && profile_of(s->engine)->defers_update;
+}

@@ -181,6 +181,8 @@ int strategy_moments(const struct strategy *s);
 int64_t strategy_state_bytes(const struct strategy *s);
 /* What a checkpoint holds of it: master value and moments in fp32. */
 int64_t strategy_saved_bytes(const struct strategy *s);
+/* The host's update of a step runs beside the next step's forward, not at its own end. */
+bool strategy_defers_update(const struct strategy *s);
 /* Bytes of an element of parameters and activations. */
 int64_t precision_bytes(enum precision p);
 

@@ -112,7 +112,7 @@ static void make_section(struct maker *k, const struct section *sec, struct time
 {
     struct timeline *t = k->out;
     int32_t at[LANE_COUNT];
-    *out = (struct timeline_section){.repeat = sec->repeat, .same_as = -1};
+    *out = (struct timeline_section){.kind = sec->kind, .repeat = sec->repeat, .same_as = -1};
     cut(k, sec, out);
     for (int l = 0; l < LANE_COUNT; l++) {
         at[l] = out->lane[l].first = t->n_segments;

@@ -31,6 +31,7 @@ struct stretch {
 
 struct timeline_section {
     struct stretch lane[LANE_COUNT];
+    enum section_kind kind;
     int64_t repeat;
     int same_as; /* an earlier section that takes as long, -1: none */
 };

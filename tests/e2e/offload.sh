@@ -38,8 +38,11 @@ losses_do_not_depend_on_where_things_lie() {
             "$tmp/status"
     done
     jq -e '.disk | .bytes == .written_bytes_per_step and .bytes_per_s > 0 and (.way | length) > 0' "$tmp/status"
+    jq -e '.predicted.off_device_exposed_seconds >= 0 and .measured.exposed_seconds.host_compute >= 0' "$tmp/status"
     exits 0 "$berth" status "$run"
     says "written a step" "$tmp/out"
+    # what a step waited for the host and the disk, beside what was planned of it
+    says "off device" "$tmp/out"
     [ -z "$(ls "$tmp/nvme0" "$tmp/nvme1" | grep scratch)" ]
 }
 

@@ -672,6 +672,8 @@ static void check_trace(unsigned offload)
         for (int k = 0; k < s->n_sections; k++)
             for (int64_t r = 0; r < s->section[k].repeat; r++)
                 line = check_section(s, &s->section[k], line);
+    if (strategy_defers_update(&s->strategy))
+        line = check_section(s, schedule_section(s, SECTION_FLUSH), line);
     assert_int_equal(*line, '\0');
     schedule_free(s);
     free(text);

@@ -196,4 +196,5 @@ void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses)
         if (losses && r->rank == 0)
             losses[i] = out.loss;
     }
+    ranks_check(executor_flush(r->x, &e), &e);
 }

@@ -58,7 +58,7 @@ static void start(struct plain *x, const struct section *sec)
             continue;
         x->op[l] = x->next[l];
         x->left_s[l] = simulate_op_s(x->s, x->m, op);
-        x->out->work_s[op_work((enum op_kind)op->kind)] += x->left_s[l] * (double)sec->repeat;
+        x->out->work_s[op_work((enum op_kind)op->kind)] += x->left_s[l];
         x->next[l] = on_lane(x->s, sec, l, x->next[l] + 1);
     }
 }
@@ -66,11 +66,12 @@ static void start(struct plain *x, const struct section *sec)
 static void slow_down(struct plain *x)
 {
     double cores = (double)x->m->hw.vcpus / (double)x->m->hw.ranks_per_node;
-    double demand = x->op[LANE_COMPUTE] >= 0 ? cores : 0;
+    double demand = 0;
     int collectives = 0;
     for (int l = 0; l < LANE_COUNT; l++) {
+        bool is_wide = l == LANE_COMPUTE || l == LANE_HOST;
         collectives += x->op[l] >= 0 && is_collective(&x->s->ops[x->op[l]]);
-        demand += x->op[l] >= 0 && l != LANE_COMPUTE;
+        demand += x->op[l] < 0 || l == LANE_DISK ? 0 : is_wide ? cores : 1;
     }
     for (int l = 0; l < LANE_COUNT; l++) {
         x->slow[l] = x->m->is_shared ? fmax(1, demand / cores) : 1;
@@ -82,7 +83,7 @@ static void slow_down(struct plain *x)
 }
 
 /* Seconds until the next one ends; INFINITY when nothing runs. */
-static double pass(struct plain *x, double repeat)
+static double pass(struct plain *x)
 {
     double dt = INFINITY;
     int busy = 0;
@@ -93,8 +94,8 @@ static double pass(struct plain *x, double repeat)
     for (int l = 0; isfinite(dt) && l < LANE_COUNT; l++) {
         if (x->op[l] < 0)
             continue;
-        x->out->busy_s[l] += dt * repeat;
-        x->out->exposed_s[l] += x->op[LANE_COMPUTE] < 0 ? dt * repeat / busy : 0;
+        x->out->busy_s[l] += dt;
+        x->out->exposed_s[l] += x->op[LANE_COMPUTE] < 0 ? dt / busy : 0;
     }
     for (int l = 0; isfinite(dt) && l < LANE_COUNT; l++) {
         if (x->op[l] < 0)
@@ -113,8 +114,9 @@ static void simulate_plainly(
     memset(out, 0, sizeof *out);
     for (int i = 0; i < s->n_sections; i++) {
         const struct section *sec = &s->section[i];
-        struct plain x = {.s = s, .m = m, .out = out};
-        struct simulation before = *out;
+        struct simulation once = {0};
+        struct plain x = {.s = s, .m = m, .out = &once};
+        double repeat = (double)sec->repeat;
         for (int l = 0; l < LANE_COUNT; l++) {
             x.op[l] = x.last[l] = -1;
             x.next[l] = on_lane(s, sec, l, sec->first_op);
@@ -123,15 +125,20 @@ static void simulate_plainly(
             out->section_s[i] += dt;
             start(&x, sec);
             slow_down(&x);
-            dt = pass(&x, (double)sec->repeat);
+            dt = pass(&x);
         }
         for (int l = LANE_GATHER; l <= LANE_REDUCE; l++) {
-            double busy = out->busy_s[l] - before.busy_s[l];
-            double hidden = busy - (out->exposed_s[l] - before.exposed_s[l]);
-            out->exposed_s[l] += m->unhidden * hidden;
-            out->section_s[i] += m->unhidden * hidden / (double)sec->repeat;
+            double hidden = once.busy_s[l] - once.exposed_s[l];
+            once.exposed_s[l] += m->unhidden * hidden;
+            out->section_s[i] += m->unhidden * hidden;
         }
-        out->step_s += out->section_s[i] * (double)sec->repeat;
+        for (int l = 0; l < LANE_COUNT; l++) {
+            out->busy_s[l] += once.busy_s[l] * repeat;
+            out->exposed_s[l] += once.exposed_s[l] * repeat;
+        }
+        for (int w = 0; w < WORK_COUNT; w++)
+            out->work_s[w] += once.work_s[w] * repeat;
+        out->step_s += out->section_s[i] * repeat;
     }
     double doublings = log2((double)s->strategy.ranks / 8);
     out->step_s = (out->step_s + m->step_overhead_s) *
@@ -153,7 +160,7 @@ static struct strategy random_strategy(bool is_gpu)
     static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
         OFFLOAD_ACTIVATIONS};
-    s.offload = is_gpu ? offloads[pick(5)] : OFFLOAD_NONE;
+    s.offload = offloads[pick(5)];
     if ((s.offload & OFFLOAD_PARAMETERS) && s.kind < STRATEGY_ZERO3)
         s.offload = OFFLOAD_OPTIMIZER;
     s.seq = 256 << pick(3);
