@@ -38,6 +38,15 @@ static const struct option JOB[] = {
         .help = "of parameters in use and activations; default bf16, with fp32 master copies",
         .detail = "The bundled engine has bf16 and fp32.",
         .example = "--precision fp32"},
+    {.name = "master",
+        .kind = OPTION_CHOICE,
+        .choices = "fp32|split|pure",
+        .help = "how weights in bf16 are kept; default fp32, a copy beside them",
+        .detail =
+            "split: no copy, but their lower 16 bits beside them: the same master values for 2 "
+            "bytes of a parameter in place of 4. pure: nothing beside them; updates are rounded "
+            "at random, which changes results.",
+        .example = "--master split"},
     {.name = "allow",
         .kind = OPTION_CHOICE,
         .is_repeatable = true,
@@ -187,6 +196,8 @@ static enum rc take_words(struct job *j, const struct args *args, bool has_file,
     enum rc rc = RC_OK;
     if (wins(args, "precision", has_file))
         rc = precision_parse(args_text(args, "precision"), &j->precision, e);
+    if (!rc && wins(args, "master", has_file))
+        rc = job_parse_master(j, args_text(args, "master"), e);
     if (!rc && wins(args, "engine", has_file))
         rc = engine_parse(args_text(args, "engine"), &j->engine, e);
     if (!rc && wins(args, "objective", has_file))

@@ -45,6 +45,14 @@ static const struct option HOW[] = {
         .help = "how weights are updated; default adamw",
         .detail = "sgd: with momentum, 4 bytes of a parameter where AdamW's moments are 8.",
         .example = "--optimizer sgd"},
+    {.name = "master",
+        .kind = OPTION_CHOICE,
+        .choices = "fp32|split|pure",
+        .help = "how weights in bf16 are kept; default fp32, a copy beside them",
+        .detail = "split: their lower 16 bits beside them: the same master values for 2 bytes of a "
+                  "parameter in place of 4. pure: nothing beside them; updates are rounded at "
+                  "random (stochastic rounding), which changes results.",
+        .example = "--master split"},
     {.name = "recompute",
         .kind = OPTION_CHOICE,
         .choices = "none|selective|selective-ffn|full|mixed",
@@ -219,7 +227,12 @@ static enum rc read_moves(struct strategy *s, const struct args *args, struct er
     s->splits_over_replicas = args_flag(args, "optimizer-over-replicas");
     if (args_has(args, "optimizer"))
         strategy_take_optimizer(s, (enum optimizer)args_choice(args, "optimizer"));
-    if (args_has(args, "reshard"))
+    if (args_has(args, "master") && !profile_of(s->engine)->is_bundled)
+        return err_set(
+            e, RC_USAGE, "how engine %s keeps weights is its own affair", engine_name(s->engine));
+    if (args_has(args, "master"))
+        rc = strategy_parse_master(s, args_text(args, "master"), e);
+    if (!rc && args_has(args, "reshard"))
         rc = strategy_parse_reshard(s, args_text(args, "reshard"), e);
     if (!rc && args_has(args, "bucket"))
         rc = strategy_parse_bucket(s, args_text(args, "bucket"), e);

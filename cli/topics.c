@@ -247,7 +247,7 @@ static void write_memory(struct str *s)
     static const char *const MEANING[PART_COUNT] = {
         [PART_PARAMETERS] = "the rank's share of the weights in use",
         [PART_GRADIENTS] = "its share of the gradients, fp32",
-        [PART_OPTIMIZER] = "master weights and the moments of the optimizer",
+        [PART_OPTIMIZER] = "master weights, or their lower halves, and moments",
         [PART_GATHERED] = "whole units gathered for use, then dropped",
         [PART_UNIT_GRADIENTS] = "gradients of a unit before they are reduced",
         [PART_ACTIVATIONS] = "what the backward pass needs of the forward pass",

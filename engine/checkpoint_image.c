@@ -13,10 +13,9 @@
 #include "engine/durable_file.h"
 #include "engine/safetensors.h"
 
-/* Bytes that become part of the file. */
+/* A stretch of the file. */
 struct span {
-    const void *from;
-    uint64_t first, bytes; /* in the file */
+    uint64_t first, bytes;
 };
 
 enum copied { NOT_COPIED, BEING_COPIED, COPIED };
@@ -46,36 +45,29 @@ struct image {
 
 /* --- filling --- */
 
-static const float *source(const struct image *im, const struct piece *p)
+/* Bytes that two stretches of the file share; NULL-sized without any. */
+static struct span overlap(struct span a, struct span b)
 {
-    struct state_view v = executor_state(im->x, p->unit, p->kind);
-    return v.data + (p->unit_first - v.first);
+    uint64_t first = a.first > b.first ? a.first : b.first;
+    uint64_t end = a.first + a.bytes < b.first + b.bytes ? a.first + a.bytes : b.first + b.bytes;
+    return (struct span){first, end > first ? end - first : 0};
 }
 
-/* What of a span of the file lies in [at, at + n) goes to its place behind to. */
-static void overlap(const struct span *span, char *to, uint64_t at, size_t n)
-{
-    uint64_t last = span->first + span->bytes;
-    uint64_t begin = span->first > at ? span->first : at;
-    uint64_t end = last < at + n ? last : at + n;
-    if (begin < end)
-        memcpy(to + (begin - at), (const char *)span->from + (begin - span->first), end - begin);
-}
-
+/* Pieces and chunks begin at whole numbers: headers are padded, chunks are of a power of two. */
 static enum rc fill(const struct image *im, char *to, uint64_t at, size_t n, struct err *e)
 {
     enum rc rc = RC_OK;
-    struct span s = {im->header.p, 0, im->header.len};
-    overlap(&s, to, at, n);
+    struct span chunk = {at, n}, s = overlap(chunk, (struct span){0, im->header.len});
+    if (s.bytes > 0)
+        memcpy(to + (s.first - at), im->header.p + s.first, s.bytes);
     for (size_t i = 0; i < im->n_pieces && im->first[i] < at + n && !rc; i++) {
         const struct piece *p = &im->piece[i];
-        s = (struct span){NULL, im->first[i], (uint64_t)p->count * sizeof(float)};
-        if (s.first + s.bytes <= at)
-            continue;
-        rc = executor_fetch_state(im->x, p->unit, p->kind, e);
-        s.from = source(im, p);
-        if (!rc)
-            overlap(&s, to, at, n);
+        s = overlap(chunk, (struct span){im->first[i], (uint64_t)p->count * sizeof(float)});
+        struct state_range r = {p->unit_first + (int64_t)((s.first - im->first[i]) / sizeof(float)),
+            (int64_t)(s.bytes / sizeof(float))};
+        if (r.count > 0)
+            rc = executor_read_state(
+                im->x, p->unit, p->kind, r, (float *)(void *)(to + (s.first - at)), e);
     }
     return rc;
 }

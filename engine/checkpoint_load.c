@@ -302,15 +302,26 @@ static enum rc bring_missing(struct load *l, const struct str *manifest, struct 
 struct reading {
     struct load *l;
     struct st_reader **reader; /* by file, opened when first needed */
-    float *target;             /* of the piece being read */
+    float *values;             /* STATE_RANGE, on their way into another form */
 };
 
 static enum rc read_extent(void *arg, const struct piece *p, int file, int64_t entry_offset,
     int64_t piece_offset, int64_t count, struct err *e)
 {
     struct reading *r = arg;
-    return checkpoint_read_extent(r->l->dir, &r->reader[file], p->name,
-        &(struct extent){file, entry_offset, count}, r->target + piece_offset, e);
+    struct executor *x = r->l->x;
+    struct state_view v = executor_state(x, p->unit, p->kind);
+    int64_t at = p->unit_first + piece_offset, end = at + count;
+    enum rc rc = RC_OK;
+    for (int64_t next; at < end && !rc; at = next) {
+        float *to = v.data ? v.data + (at - v.first) : r->values;
+        next = v.data ? end : executor_range_end(at, end);
+        rc = checkpoint_read_extent(r->l->dir, &r->reader[file], p->name,
+            &(struct extent){file, entry_offset + (at - (end - count)), next - at}, to, e);
+        if (!rc && !v.data)
+            executor_write_state(x, p->unit, p->kind, (struct state_range){at, next - at}, to);
+    }
+    return rc;
 }
 
 static bool is_same_state(const struct piece *a, const struct piece *b)
@@ -323,8 +334,6 @@ static enum rc read_piece(
 {
     struct executor *x = r->l->x;
     enum rc rc = executor_fetch_state(x, p->unit, p->kind, e);
-    struct state_view v = executor_state(x, p->unit, p->kind);
-    r->target = v.data + (p->unit_first - v.first);
     if (!rc)
         rc = checkpoint_each_extent(r->l->manifest, p, read_extent, r, e);
     return rc || !is_last_of_state ? rc : executor_store_state(x, p->unit, p->kind, e);
@@ -333,7 +342,7 @@ static enum rc read_piece(
 static enum rc read_state(struct load *l, struct err *e)
 {
     const struct schedule *s = executor_schedule(l->x);
-    struct reading r = {.l = l};
+    struct reading r = {.l = l, .values = base_alloc(STATE_RANGE * sizeof(*r.values))};
     r.reader = base_calloc((size_t)l->n_files, sizeof(struct st_reader *));
     struct piece *pieces;
     size_t n = checkpoint_pieces(s, comm_rank(l->c), &pieces);
@@ -344,6 +353,7 @@ static enum rc read_state(struct load *l, struct err *e)
     for (int f = 0; f < l->n_files; f++)
         st_close(r.reader[f]);
     free(r.reader);
+    free(r.values);
     free(pieces);
     return checkpoint_agree(l->x, "loading the checkpoint", rc, e);
 }

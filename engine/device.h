@@ -32,6 +32,7 @@ struct op_context {
     double clip_norm;               /* 0: no clipping */
     double max_loss, max_grad_norm; /* above them there is no update */
     int64_t step;                   /* of this update, from 1 */
+    uint64_t seed;                  /* of what is rounded at random */
     bool is_warm_up;                /* run everything, update nothing */
     update_fn *before_update;       /* or NULL */
     void *update_arg;

@@ -38,6 +38,7 @@ void executor_write_trace(
 /* Constants of one optimizer step. */
 struct step_params {
     int64_t step;                                         /* of this update, from 1 */
+    uint64_t seed;                                        /* of what is rounded at random */
     double lr, beta1, beta2, eps, momentum, weight_decay; /* as the optimizer has them */
     double clip_norm;                                     /* 0: no clipping */
     double max_loss, max_grad_norm; /* above them there is no update; 0: no limit */
@@ -94,8 +95,8 @@ bool state_exists(const struct schedule *s, enum state_kind kind);
 
 /* The part of a unit's state this rank answers for: elements first .. first + count of the unit.
  * Parts of the ranks of a shard group tile the unit and replicas hold the same, or parts of all
- * ranks tile it (schedule_part_of). fp32. The gradient is that of the last step, before clipping.
- */
+ * ranks tile it (schedule_part_of). fp32; data is NULL where they are kept in another form. The
+ * gradient is that of the last step, before clipping. */
 struct state_view {
     float *data;
     int64_t first, count;
@@ -108,6 +109,22 @@ void executor_on_update(struct executor *x, update_fn *fn, void *arg);
  * others, and for one that is there already. */
 enum rc executor_fetch_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
 enum rc executor_store_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
+
+/* Elements of a unit, of the rank's part. Ranges that are written begin where a tensor, the part or
+ * another range does, and end likewise; executor_range_end says where one that begins at first and
+ * has up to STATE_RANGE elements may. */
+struct state_range {
+    int64_t first, count;
+};
+enum { STATE_RANGE = 1 << 18 };
+int64_t executor_range_end(int64_t first, int64_t end);
+/* Copy a range out in fp32, whatever form it is kept in. But for states on disk from any thread,
+ * also during a step, until the unit is updated. */
+enum rc executor_read_state(struct executor *x, int unit, enum state_kind kind,
+    struct state_range r, float *out, struct err *e);
+/* And in; one on disk is fetched before and stored after. */
+void executor_write_state(
+    struct executor *x, int unit, enum state_kind kind, struct state_range r, const float *in);
 /* After the master values changed: bring parameters up to date on this rank and its group. An
  * update that was still to be made is given up. */
 enum rc executor_publish(struct executor *x, struct err *e);

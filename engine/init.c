@@ -1,8 +1,10 @@
 #include "engine/init.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "engine/checkpoint_files.h"
 #include "engine/executor.h"
 #include "engine/random.h"
@@ -27,66 +29,79 @@ static float value(const struct model *m, const struct tensor *t, uint64_t key, 
     return (float)(scale * random_normal(key, (uint64_t)element));
 }
 
-/* What a rank holds of a tensor: elements first .. first + count of it; count <= 0: nothing. */
+/* Elements first .. first + count of a tensor. */
 struct share {
     int64_t first, count;
     float *data;
 };
 
-static struct share share_of(const struct state_view *v, const struct tensor *t)
-{
-    int64_t first = t->offset > v->first ? t->offset : v->first;
-    int64_t end = t->offset + t->rows * t->cols;
-    end = end < v->first + v->count ? end : v->first + v->count;
-    return (struct share){first - t->offset, end - first, v->data + (first - v->first)};
-}
-
-/* Gives a rank's share of a tensor its first values. */
+/* Gives them their first values. */
 typedef enum rc fill_tensor_fn(
     void *arg, int unit, const struct tensor *t, struct share own, struct err *e);
 
 struct start {
     struct executor *x;
-    fill_tensor_fn *fill;
+    fill_tensor_fn *fill; /* of masters */
     void *arg;
+    float *values; /* STATE_RANGE */
 };
 
-static enum rc fill_master(const struct start *s, int unit, struct state_view v, struct err *e)
+static enum rc fill_range(const struct start *s, int unit, enum state_kind kind,
+    const struct tensor *t, struct state_range r, struct err *e)
 {
-    const struct unit_layout *u = &executor_schedule(s->x)->unit[unit];
+    struct share own = {r.first - t->offset, r.count, s->values};
     enum rc rc = RC_OK;
-    for (int i = 0; i < u->n && !rc; i++) {
-        struct share own = share_of(&v, &u->tensor[i]);
-        if (own.count > 0)
-            rc = s->fill(s->arg, unit, &u->tensor[i], own, e);
+    if (kind == STATE_MASTER)
+        rc = s->fill(s->arg, unit, t, own, e);
+    else
+        memset(s->values, 0, (size_t)r.count * sizeof(float));
+    if (!rc)
+        executor_write_state(s->x, unit, kind, r, s->values);
+    return rc;
+}
+
+/* What a rank holds of a tensor. */
+static enum rc fill_tensor(
+    const struct start *s, int unit, enum state_kind kind, const struct tensor *t, struct err *e)
+{
+    struct state_view v = executor_state(s->x, unit, kind);
+    int64_t at = t->offset > v.first ? t->offset : v.first;
+    int64_t end = t->offset + t->rows * t->cols;
+    end = end < v.first + v.count ? end : v.first + v.count;
+    enum rc rc = RC_OK;
+    for (int64_t next; at < end && !rc; at = next) {
+        next = executor_range_end(at, end);
+        rc = fill_range(s, unit, kind, t, (struct state_range){at, next - at}, e);
     }
     return rc;
 }
 
+/* Gaps between tensors are zero from the start, as slabs are. */
 static enum rc init_unit(const struct start *s, int unit, struct err *e)
 {
+    const struct schedule *schedule = executor_schedule(s->x);
+    const struct unit_layout *u = &schedule->unit[unit];
     enum rc rc = RC_OK;
-    for (int kind = 0; kind < STATE_KINDS && !rc; kind++) {
-        if (!state_exists(executor_schedule(s->x), (enum state_kind)kind))
+    for (int k = 0; k < STATE_KINDS && !rc; k++) {
+        enum state_kind kind = (enum state_kind)k;
+        if (!state_exists(schedule, kind))
             continue;
-        rc = executor_fetch_state(s->x, unit, (enum state_kind)kind, e);
-        if (rc)
-            break;
-        struct state_view v = executor_state(s->x, unit, (enum state_kind)kind);
-        memset(v.data, 0, (size_t)v.count * sizeof(float));
-        if (kind == STATE_MASTER)
-            rc = fill_master(s, unit, v, e);
+        rc = executor_fetch_state(s->x, unit, kind, e);
+        for (int i = 0; i < u->n && !rc; i++)
+            rc = fill_tensor(s, unit, kind, &u->tensor[i], e);
         if (!rc)
-            rc = executor_store_state(s->x, unit, (enum state_kind)kind, e);
+            rc = executor_store_state(s->x, unit, kind, e);
     }
     return rc;
 }
 
-static enum rc init_units(const struct start *s, struct err *e)
+static enum rc init_units(struct start s, struct err *e)
 {
     enum rc rc = RC_OK;
-    for (int u = 0; u < executor_schedule(s->x)->n_units && !rc; u++)
-        rc = init_unit(s, u, e);
+    s.values = base_alloc(STATE_RANGE * sizeof(*s.values));
+    for (int u = 0; u < executor_schedule(s.x)->n_units && !rc; u++)
+        rc = init_unit(&s, u, e);
+    free(s.values);
     return rc;
 }
 
@@ -110,7 +125,7 @@ static enum rc fill_seeded(
 enum rc init_state(struct executor *x, uint64_t seed, struct err *e)
 {
     struct seeded by = {&executor_schedule(x)->model, seed};
-    enum rc rc = init_units(&(struct start){x, fill_seeded, &by}, e);
+    enum rc rc = init_units((struct start){x, fill_seeded, &by, NULL}, e);
     return rc ? rc : executor_publish(x, e);
 }
 
@@ -127,7 +142,7 @@ enum rc init_from_weights(struct executor *x, const char *path, struct err *e)
     struct weights *w = NULL;
     enum rc rc = weights_open(&w, path, &executor_schedule(x)->model, e);
     if (!rc)
-        rc = init_units(&(struct start){x, fill_from_weights, w}, e);
+        rc = init_units((struct start){x, fill_from_weights, w, NULL}, e);
     weights_close(w);
     if (rc)
         err_in(e, "weights");

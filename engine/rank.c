@@ -378,6 +378,7 @@ static enum rc one_step(struct rank_run *r, bool *is_stop, struct err *e)
     struct guard_limits limits = guard_limits(&r->guard, t->spike_sigma);
     take_commands(r, step);
     struct step_params p = {.step = step,
+        .seed = (uint64_t)t->seed,
         .lr = training_lr(t, step, r->setup.spec.steps),
         .beta1 = t->beta1,
         .beta2 = t->beta2,

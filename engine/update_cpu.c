@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/comm.h"
+#include "engine/random.h"
 #include "kernels/kernels.h"
 
 /* What an operation updates: elements first .. first + elems of a unit. Pointers are to the first.
@@ -16,6 +17,7 @@ struct update {
     const float *grad;
     float *m, *v; /* v: AdamW's */
     struct k_weights weights;
+    void *copy; /* parameters in use, where they are beside the weights; NULL */
     double clip;
     bool skip;
 };
@@ -57,6 +59,8 @@ static struct k_weights weights_from(const struct update *p, int64_t at)
     struct k_weights w = p->weights;
     w.master = w.master ? w.master + at : NULL;
     w.param = w.param ? w.param + at : NULL;
+    w.low = w.low ? w.low + at : NULL;
+    w.first += at;
     return w;
 }
 
@@ -94,21 +98,44 @@ static void run_sgd(const struct update *p, int64_t at, int64_t elems, double we
     x->kernels->sgd(p->pool, &a);
 }
 
+/* held: the argument in the place of the master copy; copy: the last one, NULL without. */
+static struct k_weights weights_of(
+    const struct op_context *x, int unit, int64_t first, void *held, void *copy)
+{
+    const struct strategy *s = &x->schedule->strategy;
+    struct k_weights w = {.first = first};
+    if (s->precision == PRECISION_FP32 || s->master_bytes == MASTER_FP32) {
+        w.master = held;
+        w.param = s->precision == PRECISION_BF16 ? copy : NULL;
+    } else if (s->master_bytes == MASTER_SPLIT) {
+        w.form = K_WEIGHTS_SPLIT;
+        w.low = held;
+        w.param = copy;
+    } else {
+        w.form = K_WEIGHTS_PURE;
+        w.param = held;
+        w.key = random_bits(random_bits(x->seed, (uint64_t)x->step), (uint64_t)unit);
+    }
+    return w;
+}
+
 /* The arguments in their order. */
 static struct update take_arguments(
     const struct op_context *x, const struct op *op, void *const *arg, struct pool *pool)
 {
     struct update p = {
         .x = x, .pool = pool, .is_sgd = op->kind == OP_SGD, .elems = op->dim[0], .grad = *arg++};
-    p.weights.master = *arg++;
+    void *held = *arg++;
     p.m = *arg++;
     p.v = p.is_sgd ? NULL : *arg++;
-    const double *scalars = *arg;
+    const double *scalars = *arg++;
     p.clip = clip_factor(x, sqrt(scalars[SCALAR_SQUARES]));
     p.skip = x->is_warm_up || !is_accepted(x, scalars);
     bool is_whole = op->dim[0] == x->schedule->unit[op->unit].elems;
     if (!is_whole)
         p.first = schedule_part_of(x->schedule, comm_rank(x->comm)) * op->dim[0];
+    p.copy = op->n_args > (p.is_sgd ? 4 : 5) ? *arg : NULL;
+    p.weights = weights_of(x, op->unit, p.first, held, p.copy);
     return p;
 }
 
@@ -117,10 +144,6 @@ void update_cpu(
 {
     const struct unit_layout *u = &x->schedule->unit[op->unit];
     struct update p = take_arguments(x, op, arg, pool);
-    bool has_copy = op->n_args > (p.is_sgd ? 4 : 5);
-    bool is_bf16 = x->schedule->strategy.precision == PRECISION_BF16;
-    void *copy = has_copy ? arg[op->n_args - 1] : NULL;
-    p.weights.param = is_bf16 ? copy : NULL;
     for (int64_t at = p.first, end = p.first + p.elems; at < end;) {
         bool is_decayed;
         int64_t stop = decay_run(u, at, end, &is_decayed);
@@ -128,6 +151,6 @@ void update_cpu(
         (p.is_sgd ? run_sgd : run_adamw)(&p, at - p.first, stop - at, decay);
         at = stop;
     }
-    if (has_copy && !is_bf16)
-        memcpy(copy, p.weights.master, (size_t)p.elems * sizeof(float));
+    if (p.copy && !p.weights.param)
+        memcpy(p.copy, p.weights.master, (size_t)p.elems * sizeof(float));
 }

@@ -71,6 +71,8 @@ char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
         (long long)s->micro_batch, (long long)s->grad_accum);
     if (s->optimizer != OPTIMIZER_ADAMW)
         str_addf(&out, ", %s", optimizer_name(s->optimizer));
+    if (strategy_converts_master(s))
+        str_addf(&out, ", %s master weights", strategy_master_name(s));
     add_recompute(&out, s);
     add_moves(&out, s);
     add_offload(&out, s->offload);

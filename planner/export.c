@@ -148,6 +148,8 @@ static void say_memory(
         export_lost(left_out, "parameters kept from forward to backward");
     if (is_gathered && s->reshard_after_forward && s->reshard_above_bytes > 0)
         export_lost(left_out, "parameters freed after forward by their size");
+    if (strategy_converts_master(s))
+        export_lost(left_out, "%s master weights", strategy_master_name(s));
     if (s->splits_over_replicas)
         export_lost(left_out, "optimizer states over replicas");
     if (s->bucket_bytes > 0)

@@ -73,6 +73,7 @@ static const struct kind KINDS[] = {
     {"adapter", "adapters", FORM_STATE, "", 0},
     {"grad", "as they are kept", FORM_STATE, "", 0},
     {"master", "master copies", FORM_STATE, "", 0},
+    {"low", "lower halves of master copies", FORM_STATE, "", 0},
     {"m", "first moments", FORM_STATE, "", 0},
     {"v", "second moments", FORM_STATE, "", 0},
     {"momentum", "momentum", FORM_STATE, "", 0},

@@ -22,6 +22,7 @@ void job_init(struct job *j)
 {
     memset(j, 0, sizeof *j);
     j->precision = PRECISION_BF16;
+    j->master_bytes = MASTER_FP32;
     j->objective = OBJECTIVE_COST;
 }
 
@@ -88,6 +89,11 @@ static enum rc read_base_bits(struct job *j, const struct json *v, struct err *e
 static enum rc read_precision(struct job *j, const struct json *v, struct err *e)
 {
     return precision_parse(json_as_str(v, ""), &j->precision, e);
+}
+
+static enum rc read_master(struct job *j, const struct json *v, struct err *e)
+{
+    return job_parse_master(j, json_as_str(v, ""), e);
 }
 
 static enum rc read_engine(struct job *j, const struct json *v, struct err *e)
@@ -184,6 +190,10 @@ static const struct field fields[] = {
         AT(global_batch_tokens), 0, NULL},
     {{"precision", "bf16 or fp32", "of parameters in use and activations; default bf16"}, OTHER, 0,
         0, read_precision},
+    {{"master", "fp32, split or pure",
+         "how weights in bf16 are kept; split: no copy, but their lower 16 bits beside them; pure: "
+         "nothing beside them, and updates rounded at random; default fp32"},
+        OTHER, 0, 0, read_master},
     {{"doc_tokens", "count", "mean tokens of packed documents; default one text a sequence"}, COUNT,
         AT(doc_tokens), 0, NULL},
     {{"lora", "count", "rank of adapters trained beside the frozen model; default the whole model"},
@@ -492,12 +502,20 @@ static void add_field(struct json *v, const struct field *f, const struct job *j
         add_list(v, f->doc.name, member);
 }
 
+static void add_master(struct json *v, const struct job *j)
+{
+    struct strategy any = {.master_bytes = j->master_bytes};
+    json_add_str(v, "master", strategy_master_name(&any));
+}
+
 static void add_other(struct json *v, const char *name, const struct job *j)
 {
     if (strcmp(name, "model") == 0 && j->has_model)
         json_add(v, name, model_to_json(&j->model));
     else if (strcmp(name, "precision") == 0)
         json_add_str(v, name, precision_name(j->precision));
+    else if (strcmp(name, "master") == 0 && j->master_bytes != MASTER_FP32)
+        add_master(v, j);
     else if (strcmp(name, "engine") == 0 && j->engine != ENGINE_BERTH)
         json_add_str(v, name, engine_name(j->engine));
     else if (strcmp(name, "objective") == 0)
@@ -594,6 +612,20 @@ static enum rc finish_precision(struct job *j, struct err *e)
     return RC_OK;
 }
 
+/* Of other engines how weights are kept is their own. */
+static enum rc check_master(const struct job *j, struct err *e)
+{
+    struct strategy any = {.master_bytes = j->master_bytes};
+    if (j->master_bytes == MASTER_FP32 || (profile_of(j->engine)->is_bundled && j->allow_bf16))
+        return RC_OK;
+    if (j->allow_bf16)
+        return err_set(
+            e, RC_USAGE, "how engine %s keeps weights is its own affair", engine_name(j->engine));
+    return err_set(e, RC_USAGE,
+        "weights in fp32 are their own master copy: master '%s' is for bf16",
+        strategy_master_name(&any));
+}
+
 enum rc job_check_documents(int64_t tokens, struct err *e)
 {
     if (tokens <= STRATEGY_MAX_DOCUMENT)
@@ -618,6 +650,8 @@ enum rc job_finish(struct job *j, struct err *e)
     if (j->tokens > max_tokens || j->global_batch_tokens > max_tokens)
         return err_set(e, RC_LIMIT, "more than 10^18 tokens cannot be planned");
     rc = finish_precision(j, e);
+    if (!rc)
+        rc = check_master(j, e);
     if (!rc)
         rc = job_settle_lists(j, e);
     if (!rc)

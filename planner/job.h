@@ -32,6 +32,7 @@ struct job {
     int64_t doc_tokens;          /* mean of documents packed into it */
     int64_t global_batch_tokens; /* of an optimizer step */
     enum precision precision;
+    int master_bytes; /* of what is in 16 bits, as strategies have it */
     enum engine engine;
     char stack[JOB_STACK];       /* whose constants predict another engine; "" its own name's */
     bool allow_fp32, allow_bf16; /* precisions the search may also try */
@@ -125,6 +126,7 @@ const char *objective_name(enum objective o);
 const char *spot_name(enum spot s);
 enum rc objective_parse(const char *word, enum objective *out, struct err *e);
 enum rc spot_parse(const char *word, enum spot *out, struct err *e);
+enum rc job_parse_master(struct job *j, const char *word, struct err *e);
 /* "fp32" or "bf16": add to what the search may try. */
 enum rc job_allow(struct job *j, const char *word, struct err *e);
 

@@ -54,6 +54,15 @@ enum rc job_allow(struct job *j, const char *word, struct err *e)
     return RC_OK;
 }
 
+enum rc job_parse_master(struct job *j, const char *word, struct err *e)
+{
+    struct strategy any;
+    enum rc rc = strategy_parse_master(&any, word, e);
+    if (!rc)
+        j->master_bytes = any.master_bytes;
+    return rc;
+}
+
 bool job_allows(const char *list, const char *word)
 {
     size_t n = strlen(word);

@@ -277,6 +277,8 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
     json_add_int(v, "loss_chunks", s->loss_chunks);
     if (s->optimizer != OPTIMIZER_ADAMW)
         json_add_str(v, "optimizer", optimizer_name(s->optimizer));
+    if (strategy_converts_master(s))
+        json_add_str(v, "master", strategy_master_name(s));
     json_add_str(v, "engine", engine_name(s->engine));
     if (strategy_is_data_parallel(s))
         return;

@@ -80,7 +80,8 @@ enum lane {
  *                                      in double over blocks of 4,096 elements
  * adamw          dim elems             arg R grad(fp32) RW master RW m RW v R scalars (clip, skip)
  *                                      [W param: bf16 or fp32 copy]   all the own part of the unit;
- *                                      with update_scalars, of the step before
+ *                                      with update_scalars, of the step before. Of a split master
+ *                                      its lower half, and RW param; pure: RW param for master
  * sgd            as adamw, without v
  * copy_down/up   dim elems elem_bytes  arg R from W to
  * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
@@ -266,7 +267,8 @@ enum { SCHEDULE_MAX_SECTIONS = 6 };
 struct unit_buffers {
     int32_t param;  /* full unit (ddp, zero1, zero2) or own shard (zero3, hsdp), parameter type */
     int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard, of all units of its bucket */
-    int32_t master; /* fp32 own part; -1 when it is the parameter buffer itself (fp32) */
+    int32_t master; /* own part, in fp32, or the lower half of a split one; -1 when it is the
+                       parameter buffer itself (fp32, or pure) */
     int32_t m, v;   /* fp32 own part; v -1 of SGD, whose only moment is m */
     int32_t swap;   /* where the host has master, m and v, one after the other, while they are not
                        on disk; -1 when they never are */

@@ -652,8 +652,9 @@ static void emit_update_device(struct builder *b, int unit)
     if (st->v >= 0)
         op_arg(b, op, ACCESS_BOTH, st->v);
     op_arg(b, op, ACCESS_READ, b->s->scalars);
+    bool is_split = b->s->strategy.master_bytes == MASTER_SPLIT;
     if (st->master >= 0)
-        arg_own_param(b, op, ACCESS_WRITE, unit, param);
+        arg_own_param(b, op, is_split ? ACCESS_BOTH : ACCESS_WRITE, unit, param);
     if (param != trained_param(b, unit))
         emit_param_down(b, unit, param);
 }
@@ -798,8 +799,10 @@ static void make_state(struct builder *b)
         st->grad = u > k->first
                        ? s->state[k->first].grad
                        : placed_buffer(b, "grad", PART_GRADIENTS, u, elems * b->grad_bytes, grads);
-        st->master =
-            is_mastered ? optimizer_buffer(b, "master", u, own * s->strategy.master_bytes) : -1;
+        bool is_split = s->strategy.master_bytes == MASTER_SPLIT;
+        st->master = is_mastered ? optimizer_buffer(b, is_split ? "low" : "master", u,
+                                       own * s->strategy.master_bytes)
+                                 : -1;
         st->m = optimizer_buffer(b, moments > 1 ? "m" : "momentum", u, moment);
         st->v = moments > 1 ? optimizer_buffer(b, "v", u, moment) : -1;
     }
@@ -911,7 +914,8 @@ enum rc schedule_build(
     /* without a master copy everything is kept in the type of the activations */
     if (b.profile->has_fp32_shard && st->master_bytes > 0)
         b.shard_bytes = 4;
-    b.grad_bytes = st->master_bytes > 0 ? b.profile->grad_bytes : b.act_bytes;
+    bool keeps_grads = st->master_bytes > 0 || b.profile->is_bundled;
+    b.grad_bytes = keeps_grads ? b.profile->grad_bytes : b.act_bytes;
     b.gathered = base_calloc(units, sizeof(*b.gathered));
     b.shard_up = base_calloc(units, sizeof(*b.shard_up));
     b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));

@@ -16,7 +16,7 @@ struct traffic_class {
     bool reshards;    /* blocks are freed after their forward */
     bool is_bucketed; /* how many reductions there are, and of which sizes, is not looked at */
     enum optimizer optimizer;
-    int64_t state_bytes; /* of a parameter */
+    int64_t update_bytes; /* that the update of a parameter moves */
 };
 /* Seconds of collectives beside a section's computing. */
 struct wires {
@@ -67,7 +67,7 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
     return a->kind == b->kind && a->precision == b->precision &&
            a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
            a->is_bucketed == b->is_bucketed && a->optimizer == b->optimizer &&
-           a->state_bytes == b->state_bytes;
+           a->update_bytes == b->update_bytes;
 }
 
 /* --- classes --- */
@@ -130,6 +130,14 @@ static bool frees_blocks(const struct model *m, const struct strategy *s)
     return strategy_reshards(s, (int64_t)k.units[UNIT_BLOCK].gathered_bytes);
 }
 
+/* The gradient is read, states are read and written; so is the parameter where it is its own master
+ * or half of it, else it is written. */
+static int64_t update_bytes(const struct strategy *s)
+{
+    bool is_copy = s->precision != PRECISION_FP32 && s->master_bytes == MASTER_FP32;
+    return 4 + 2 * strategy_state_bytes(s) + precision_bytes(s->precision) * (is_copy ? 1 : 2);
+}
+
 static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
 {
     struct traffic_class key = {.kind = s->kind,
@@ -138,7 +146,7 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
         .reshards = frees_blocks(b->model, s),
         .is_bucketed = s->bucket_bytes > 0,
         .optimizer = s->optimizer,
-        .state_bytes = strategy_state_bytes(s)};
+        .update_bytes = update_bytes(s)};
     for (size_t i = 0; i < b->n_traffics; i++)
         if (same_traffic(&b->traffics[i].key, &key))
             return (uint32_t)i;
@@ -301,16 +309,11 @@ static struct unit_s price_unit(const struct traffic_class *k, const struct mach
 {
     struct unit_s out = {0};
     double own = k->kind == STRATEGY_DDP ? u->elems : u->shard_elems;
-    /* gradient read; states, with the parameter where it is its own master, read and written; else
-     * the parameter written */
-    bool is_fp32 = k->precision == PRECISION_FP32;
-    double states = (double)k->state_bytes + (is_fp32 ? 4 : 0);
-    double update = 4 + 2 * states + (is_fp32 ? 0 : (double)precision_bytes(k->precision));
     price_collectives(&out, k, mc, s, u);
     if (!(u->elems > 0)) /* frozen: gathered for use, never reduced nor updated */
         return (struct unit_s){.gather = is_gathered(k) ? out.gather : 0};
     enum op_kind kind = k->optimizer == OPTIMIZER_SGD ? OP_SGD : OP_ADAMW;
-    out.update = machine_stream_s(mc, kind, own * update);
+    out.update = machine_stream_s(mc, kind, own * (double)k->update_bytes);
     out.norm = machine_stream_s(mc, OP_GRAD_NORM, u->shard_elems * 4);
     return out;
 }

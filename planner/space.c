@@ -77,6 +77,9 @@ static void add_savings(struct maker *k, struct strategy s)
         s.offload = offload[i];
         bool is_gathered = s.kind == STRATEGY_ZERO3 || s.kind == STRATEGY_HSDP;
         bool needs_gathers = s.offload & OFFLOAD_PARAMETERS;
+        /* such weights are updated where they are */
+        if (strategy_converts_master(&s) && (s.offload & (OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS)))
+            continue;
         /* a single rank has something to gather only where it is not on the device */
         bool has_sense = needs_gathers ? is_gathered : s.ranks > 1 || !is_gathered;
         if (has_sense)
@@ -121,6 +124,8 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         strategy_take_optimizer(&s, job_optimizer(k->job));
         s.precision = fp32 ? PRECISION_FP32 : PRECISION_BF16;
         s.shard_degree = degree;
+        if (!fp32)
+            s.master_bytes = k->job->master_bytes;
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
             continue;
         if (is_gathered)

@@ -17,6 +17,10 @@ static const char *const recompute_names[] = {"none", "selective", "selective-ff
 static const char mixed_name[] = "mixed";
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", "fp4"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
+static const struct {
+    const char *name;
+    int bytes;
+} masters[] = {{"fp32", MASTER_FP32}, {"split", MASTER_SPLIT}, {"pure", MASTER_NONE}};
 
 static enum rc parse_word(
     int *out, const char *const *words, size_t n, const char *what, const char *word, struct err *e)
@@ -164,6 +168,25 @@ enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct er
               : RC_OK;
 }
 
+const char *strategy_master_name(const struct strategy *s)
+{
+    size_t i = 0;
+    while (masters[i].bytes != s->master_bytes)
+        i++;
+    return masters[i].name;
+}
+
+enum rc strategy_parse_master(struct strategy *s, const char *text, struct err *e)
+{
+    for (size_t i = 0; i < BASE_COUNT(masters); i++)
+        if (text && strcmp(masters[i].name, text) == 0) {
+            s->master_bytes = masters[i].bytes;
+            return RC_OK;
+        }
+    return err_set(e, RC_USAGE, "unknown form of master weights '%s'; there are fp32, split, pure",
+        text ? text : "");
+}
+
 /* --- defaults and checks --- */
 
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node)
@@ -182,7 +205,7 @@ struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t
         .loss_chunks = 1,
         .parallel = {1, 1, 1, 1, 1},
         .moment_bytes = 8,
-        .master_bytes = 4,
+        .master_bytes = MASTER_FP32,
     };
     if (kind == STRATEGY_DDP)
         s.shard_degree = 1;
@@ -289,6 +312,24 @@ static enum rc check_enums(const struct strategy *s, struct err *e)
     return RC_OK;
 }
 
+/* How weights are kept: of the bundled engine, which updates such on the device alone. */
+static enum rc check_master(const struct strategy *s, struct err *e)
+{
+    if (s->master_bytes == MASTER_FP32)
+        return RC_OK;
+    if (s->master_bytes != MASTER_SPLIT && s->master_bytes != MASTER_NONE)
+        return err_set(e, RC_INVALID, "a master copy of %d bytes", s->master_bytes);
+    if (s->precision == PRECISION_FP32)
+        return err_set(e, RC_INVALID,
+            "weights in fp32 are their own master copy: master '%s' is for bf16",
+            strategy_master_name(s));
+    if (s->offload & (OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS))
+        return err_set(e, RC_INVALID,
+            "master '%s' goes with weights and optimizer on the device, not with offload '%s'",
+            strategy_master_name(s), offload_name(s->offload));
+    return RC_OK;
+}
+
 /* What the bundled engine runs. */
 static enum rc check_bundled(const struct strategy *s, struct err *e)
 {
@@ -296,14 +337,14 @@ static enum rc check_bundled(const struct strategy *s, struct err *e)
         return err_set(e, RC_INVALID, "the bundled engine computes in fp32 and bf16, not in %s",
             precision_names[s->precision]);
     if (!strategy_is_data_parallel(s) || s->has_plain_attention ||
-        s->moment_bytes != 4 * strategy_moments(s) || s->master_bytes != 4)
+        s->moment_bytes != 4 * strategy_moments(s))
         return err_set(e, RC_INVALID,
             "the bundled engine is data-parallel, with fused attention and fp32 optimizer states");
     if ((s->offload & OFFLOAD_PARAMETERS) && !strategy_parks_parameters(s))
         return err_set(e, RC_INVALID,
             "%s keeps whole parameters on the device: those of zero3 and hsdp can be offloaded",
             kind_names[s->kind]);
-    return RC_OK;
+    return check_master(s, e);
 }
 
 static enum rc check_degree(const struct strategy *s, struct err *e)
@@ -448,6 +489,8 @@ struct json *strategy_to_json(const struct strategy *s)
         json_add_bool(v, "evaluates", true);
     if (s->optimizer != OPTIMIZER_ADAMW)
         json_add_str(v, "optimizer", optimizer_names[s->optimizer]);
+    if (strategy_converts_master(s))
+        json_add_str(v, "master", strategy_master_name(s));
     if (s->doc_tokens > 0)
         json_add_int(v, "doc_tokens", s->doc_tokens);
     if (!profile_of(s->engine)->is_bundled)
@@ -509,6 +552,8 @@ static enum rc read_optional(struct strategy *s, const struct json *v, struct er
         rc = optimizer_parse(json_str(v, "optimizer", NULL), &s->optimizer, e);
     if (!rc)
         strategy_take_optimizer(s, s->optimizer);
+    if (!rc && json_get(v, "master"))
+        rc = strategy_parse_master(s, json_str(v, "master", NULL), e);
     return rc;
 }
 
@@ -598,6 +643,11 @@ int strategy_moments(const struct strategy *s)
 int64_t strategy_state_bytes(const struct strategy *s)
 {
     return s->moment_bytes + (s->precision == PRECISION_FP32 ? 0 : s->master_bytes);
+}
+
+bool strategy_converts_master(const struct strategy *s)
+{
+    return s->master_bytes != MASTER_FP32 && profile_of(s->engine)->is_bundled;
 }
 
 int64_t strategy_saved_bytes(const struct strategy *s)

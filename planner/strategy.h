@@ -55,6 +55,8 @@ enum precision {
  * Nesterov's step; its weight decay is added to the gradient, AdamW's is not. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
 
+enum { MASTER_NONE = 0, MASTER_SPLIT = 2, MASTER_FP32 = 4 };
+
 /* Ways of splitting beside data parallelism, for prediction only; 1: not split. */
 struct parallel {
     int64_t tensor, pipeline, context, expert;
@@ -105,13 +107,15 @@ struct strategy {
                         finds (estimate_fill); no schedule has it */
     int loss_chunks; /* the head works on the tokens in this many pieces */
     enum optimizer optimizer; /* strategy_take_optimizer */
-    bool evaluates;           /* the run also computes the loss of held-out text, forward only */
+    int master_bytes; /* of the master copy of weights in 16 bits: 4 in fp32; MASTER_SPLIT, its
+                         lower half beside the weights, which are the upper one; 0: weights are all
+                         there is, and rounded at random when they are updated */
+    bool evaluates;   /* the run also computes the loss of held-out text, forward only */
     /* for prediction only; the bundled engine runs none of it */
     enum engine engine;
     struct parallel parallel;
     bool has_plain_attention; /* scores are stored: no fused kernel */
     int moment_bytes;         /* of all moments of a parameter: in fp32 8, or 4 of SGD's one */
-    int master_bytes;         /* of the master copy: 4; 0: none is kept */
     struct memory_options memory;
 };
 
@@ -129,6 +133,8 @@ enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct er
 enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);
 enum rc offload_parse(const char *name, unsigned *out, struct err *e);
 enum rc precision_parse(const char *name, enum precision *out, struct err *e);
+/* "fp32", "split" or "pure". */
+const char *strategy_master_name(const struct strategy *s);
 enum rc optimizer_parse(const char *name, enum optimizer *out, struct err *e);
 /* Those that the bundled engine computes in. */
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e);
@@ -143,6 +149,8 @@ enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct er
 
 /* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
+/* By the words of strategy_master_name. */
+enum rc strategy_parse_master(struct strategy *s, const char *text, struct err *e);
 /* With its states in fp32. */
 void strategy_take_optimizer(struct strategy *s, enum optimizer o);
 enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e);
@@ -179,6 +187,8 @@ int strategy_moments(const struct strategy *s);
 /* What is kept of it beside the parameter in use: moments, and the master copy. Of the bundled
  * engine. */
 int64_t strategy_state_bytes(const struct strategy *s);
+/* Weights in 16 bits are kept without a master copy in fp32. */
+bool strategy_converts_master(const struct strategy *s);
 /* What a checkpoint holds of it: master value and moments in fp32. */
 int64_t strategy_saved_bytes(const struct strategy *s);
 /* The host's update of a step runs beside the next step's forward, not at its own end. */

@@ -107,6 +107,21 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
     schedule_free(schedule);
 }
 
+struct state_view ranks_state(struct rank *r, int unit, enum state_kind kind)
+{
+    struct err e = ERR_INIT;
+    struct state_view v = executor_state(r->x, unit, kind);
+    float *copy = malloc((size_t)v.count * sizeof(float));
+    if (kind == STATE_GRADIENT)
+        memcpy(copy, v.data, (size_t)v.count * sizeof(float));
+    else
+        ranks_check(
+            executor_read_state(r->x, unit, kind, (struct state_range){v.first, v.count}, copy, &e),
+            &e);
+    v.data = copy;
+    return v;
+}
+
 /* All bits of masters and moments, each weighed by its place; sums of 64 bits do not depend on how
  * they were split. What lies between tensors is zero and weighs nothing. */
 uint64_t ranks_state_hash(struct rank *r)
@@ -118,13 +133,13 @@ uint64_t ranks_state_hash(struct rank *r)
         for (int k = 0; k < STATE_KINDS; k++) {
             if (!state_exists(s, (enum state_kind)k))
                 continue;
-            ranks_check(executor_fetch_state(r->x, u, (enum state_kind)k, &e), &e);
-            struct state_view v = executor_state(r->x, u, (enum state_kind)k);
+            struct state_view v = ranks_state(r, u, (enum state_kind)k);
             for (int64_t i = 0; i < v.count; i++) {
                 uint32_t bits;
                 memcpy(&bits, &v.data[i], 4);
                 sum += bits * random_bits((uint64_t)(u * STATE_KINDS + k), (uint64_t)(v.first + i));
             }
+            free(v.data);
         }
     double halves[2] = {(double)(sum >> 32), (double)(sum & 0xffffffff)};
     enum op_group g = s->parts > s->shards ? GROUP_WORLD : GROUP_SHARD;
@@ -136,7 +151,7 @@ float *ranks_whole(struct rank *r, int unit, enum state_kind kind)
 {
     struct err e = ERR_INIT;
     const struct schedule *s = r->schedule;
-    struct state_view v = executor_state(r->x, unit, kind);
+    struct state_view v = ranks_state(r, unit, kind);
     size_t bytes = (size_t)v.count * sizeof(float);
     float *parts = malloc(bytes * (size_t)r->ranks);
     float *whole = malloc((size_t)s->unit[unit].elems * sizeof(float));
@@ -145,6 +160,7 @@ float *ranks_whole(struct rank *r, int unit, enum state_kind kind)
     for (int k = 0; k < r->ranks; k++)
         memcpy(whole + schedule_part_of(s, k) * v.count, parts + k * v.count, bytes);
     free(parts);
+    free(v.data);
     return whole;
 }
 
@@ -175,6 +191,7 @@ static enum rc try_step(struct rank *r, int64_t step, struct step_result *out, s
         .beta2 = 0.95,
         .eps = 1e-8,
         .momentum = 0.9,
+        .seed = 11,
         .weight_decay = 0.1,
         .clip_norm = 1.0,
         .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};

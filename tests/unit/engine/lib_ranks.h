@@ -35,6 +35,9 @@ void ranks_check(enum rc rc, const struct err *e);
 /* Of all bits of masters and moments over the ranks of a shard group, however they are split.
  * Collective. */
 uint64_t ranks_state_hash(struct rank *r);
+/* The rank's part of a unit's state as fp32, *view.data of view.count elements, which the caller
+ * frees. */
+struct state_view ranks_state(struct rank *r, int unit, enum state_kind kind);
 /* A unit's state whole, put together from the parts of all ranks; called by all of them. Caller
  * frees. */
 float *ranks_whole(struct rank *r, int unit, enum state_kind kind);

@@ -160,6 +160,8 @@ static void folded_equals_unfolded(void **state)
             continue;
         s.grad_accum = 1 + i % 3;
         strategy_take_optimizer(&s, i % 4 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD);
+        if (!(s.offload & ~(unsigned)OFFLOAD_ACTIVATIONS))
+            s.master_bytes = i % 3 * 2;
         struct estimate whole, quick;
         assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
         assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);

@@ -168,6 +168,8 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                 s.loss_chunks = 1 + variant % 3;
                 if (variant % 7 == 3 || variant % 11 == 0)
                     strategy_take_optimizer(&s, OPTIMIZER_SGD);
+                if (s.precision == PRECISION_BF16 && !(s.offload & ~(unsigned)OFFLOAD_ACTIVATIONS))
+                    s.master_bytes = variant % 3 * 2;
                 if (kind == STRATEGY_HSDP)
                     s.shard_degree = 2;
                 s.splits_over_replicas =
@@ -321,9 +323,9 @@ static void buckets_reduce_units_together(void **state)
     }
 }
 
-/* ZeRO's table with fp32 gradients: parameters 2, gradients 4, optimizer 12 bytes per parameter; 8
- * of SGD. */
-static void persistent_state_equals_the_closed_forms_of(enum optimizer optimizer)
+/* ZeRO's table with fp32 gradients: parameters 2, gradients 4, a master copy 4 or what its
+ * form takes, moments 8 bytes per parameter, or 4 of SGD. */
+static void persistent_state_equals_the_closed_forms_of(enum optimizer optimizer, int master)
 {
     static const double SHARDED[][3] = {{0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {1, 1, 1}};
     for (int kind = STRATEGY_DDP; kind <= STRATEGY_ZERO3; kind++) {
@@ -333,12 +335,13 @@ static void persistent_state_equals_the_closed_forms_of(enum optimizer optimizer
         st.grad_accum = 1;
         st.precision = PRECISION_BF16;
         strategy_take_optimizer(&st, optimizer);
+        st.master_bytes = master;
         struct schedule *s = make("nano-llama", (enum strategy_kind)kind, 8, &st);
         double p = padded(s, 0, s->n_units - 1), got[3] = {0, 0, 0};
         for (int32_t i = 0; i < s->n_buffers; i++)
             if (s->buffers[i].lifetime == LIFETIME_RUN && s->buffers[i].part <= PART_OPTIMIZER)
                 got[s->buffers[i].part] += (double)s->buffers[i].bytes;
-        const double BYTES[] = {2, 4, optimizer == OPTIMIZER_SGD ? 8 : 12};
+        const double BYTES[] = {2, 4, master + (optimizer == OPTIMIZER_SGD ? 4 : 8)};
         for (int k = 0; k < 3; k++) {
             double want = BYTES[k] * p / (SHARDED[kind][k] > 0 ? 8 : 1);
             assert_true(got[k] > want * 0.999999 && got[k] < want * 1.000001);
@@ -350,8 +353,10 @@ static void persistent_state_equals_the_closed_forms_of(enum optimizer optimizer
 static void persistent_state_equals_the_closed_forms(void **state)
 {
     (void)state;
-    persistent_state_equals_the_closed_forms_of(OPTIMIZER_ADAMW);
-    persistent_state_equals_the_closed_forms_of(OPTIMIZER_SGD);
+    for (int master = MASTER_NONE; master <= MASTER_FP32; master += 2) {
+        persistent_state_equals_the_closed_forms_of(OPTIMIZER_ADAMW, master);
+        persistent_state_equals_the_closed_forms_of(OPTIMIZER_SGD, master);
+    }
 }
 
 /* Bytes that a SwiGLU block keeps of a token for backward in bf16, with fused attention

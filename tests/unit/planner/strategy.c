@@ -110,6 +110,32 @@ static void refuses_what_makes_no_sense(void **state)
     }
 }
 
+static void forms_of_master_weights_have_words(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"fp32", "split", "pure"};
+    static const int bytes[] = {MASTER_FP32, MASTER_SPLIT, MASTER_NONE};
+    struct model m = tiny();
+    struct err e = ERR_INIT;
+    for (size_t i = 0; i < BASE_COUNT(words); i++) {
+        struct strategy a = zero3_of_16(), b;
+        assert_int_equal(strategy_parse_master(&a, words[i], &e), RC_OK);
+        assert_int_equal(a.master_bytes, bytes[i]);
+        assert_int_equal(strategy_check(&a, &m, &e), RC_OK);
+        struct json *v = strategy_to_json(&a);
+        assert_int_equal(strategy_from_json(&b, v, &e), RC_OK);
+        assert_int_equal(b.master_bytes, bytes[i]);
+        json_free(v);
+        a.offload = OFFLOAD_OPTIMIZER;
+        assert_int_equal(strategy_check(&a, &m, &e), i ? RC_INVALID : RC_OK);
+        a.offload = OFFLOAD_NONE;
+        a.precision = PRECISION_FP32;
+        assert_int_equal(strategy_check(&a, &m, &e), i ? RC_INVALID : RC_OK);
+    }
+    struct strategy any;
+    assert_int_equal(strategy_parse_master(&any, "bf16", &e), RC_USAGE);
+}
+
 static void survives_a_round_trip_through_json(void **state)
 {
     (void)state;
@@ -139,6 +165,7 @@ static void survives_a_round_trip_through_json(void **state)
     assert_int_equal(b.loss_chunks, a.loss_chunks);
     assert_int_equal(b.optimizer, a.optimizer);
     assert_int_equal(b.moment_bytes, 4);
+    assert_int_equal(b.master_bytes, MASTER_FP32);
     json_free(v);
 }
 
@@ -216,6 +243,7 @@ int test_strategy(void)
         cmocka_unit_test(counts_tokens_of_a_step),
         cmocka_unit_test(accepts_defaults_of_every_kind),
         cmocka_unit_test(refuses_what_makes_no_sense),
+        cmocka_unit_test(forms_of_master_weights_have_words),
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(survives_a_round_trip_with_all_its_options),
         cmocka_unit_test(refuses_json_with_a_field_missing_or_wrong),
