@@ -56,7 +56,7 @@ stream(void *arg, int64_t first, int64_t last)
 {
     const struct k_adamw *a = arg;
     const float *restrict g = a->grad;
-    float *restrict w = a->master, *restrict m = a->m, *restrict v = a->v;
+    float *restrict w = a->weights.master, *restrict m = a->m, *restrict v = a->v;
     int64_t end = last * GRAIN < a->elems ? last * GRAIN : a->elems;
     for (int64_t i = first * GRAIN; i < end; i++) {
         w[i] += g[i];
@@ -73,7 +73,7 @@ static void bench_memory(int threads)
     float *grad = floats(1e-3F);
     a.clip = 1;
     a.grad = grad;
-    a.master = floats(1);
+    a.weights.master = floats(1);
     a.m = floats(0);
     a.v = floats(0);
     double ratio[ROUNDS], rate[ROUNDS];
@@ -93,7 +93,7 @@ static void bench_memory(int threads)
            "writes three of its arrays: %.2f (%.2f to %.2f)\n",
         k->name, threads, median(rate, ROUNDS) / 1e9, share, ratio[0], ratio[ROUNDS - 1]);
     free(grad);
-    free(a.master);
+    free(a.weights.master);
     free(a.m);
     free(a.v);
     pool_free(pool);
