@@ -28,9 +28,10 @@ static const struct option OPTIONS[] = {
     {.name = "doc-tokens",
         .kind = OPTION_COUNT,
         .help = "mean tokens of packed documents; default one text a sequence",
-        .detail = "Predicted, not launched. Tokens attend within their document alone. Lengths are "
-                  "taken to be spread geometrically about the mean, and documents to be cut at the "
-                  "end of a sequence.",
+        .detail = "Tokens attend within their document alone, and positions count from its start; "
+                  "the data say where documents end (documents=apart, see `berth help formats`). "
+                  "For prediction lengths are taken to be spread geometrically about the mean, and "
+                  "documents to be cut at the end of a sequence, as the engine does.",
         .example = "--doc-tokens 1024"},
     {0},
 };

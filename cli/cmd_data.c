@@ -26,8 +26,8 @@ static const struct option DATA[] = {
         .def = "berth",
         .help = "format to write",
         .detail =
-            "`berth help formats` says what they are. Ends of documents are kept by berth and "
-            "megatron, a loss mask by berth.",
+            "`berth help formats` says what they are. Ends of documents, which documents=apart and "
+            "packing need, are kept by berth and megatron, a loss mask by berth.",
         .example = "--to megatron"},
     {.name = "kind",
         .kind = OPTION_CHOICE,

@@ -130,7 +130,8 @@ static void write_data_kinds(struct str *s)
                "    mask=FILE       which tokens are learnt: for each one byte, 0 or 1, or one\n"
                "                    int32 label, -100 or the token itself\n"
                "    weight=NUMBER   its share of the sequences beside those of other files\n"
-               "    documents=apart the first token of a document is not learnt; joined: it is\n"
+               "    documents=apart the first token of a document is not learnt, and where\n"
+               "                    doc_tokens packs them each sees itself alone; joined: no\n"
                "    eos=ID          documents end behind it, in a file that does not say where\n\n"
                "Tokenizer and mask lie where the file does. Kinds:\n\n");
     for (int k = 0; k < DATA_KINDS; k++)

@@ -30,6 +30,8 @@ enum {
     CONNECT_S = 60,
     COLLECTIVE_S = 300
 };
+/* Of the stream that says where made-up documents end. */
+enum { DOCUMENT_STREAM = 1 << 24 };
 #define MAX_SHARED_BYTES (2.0 * 1073741824.0)
 
 struct span {
@@ -126,7 +128,20 @@ static void observe(
         to[log[i].index - sec->first_op] = (struct span){log[i].start_s, log[i].end_s};
 }
 
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+/* Documents end as likely behind one token as behind another, and at the end of a sequence. */
+static void fill_positions(const struct rank_state *r, uint64_t first, int32_t *positions)
+{
+    const struct strategy *s = &r->b->schedule->strategy;
+    int32_t at = 0;
+    for (int64_t i = 0; i < s->seq * s->micro_batch; i++, at++) {
+        uint64_t bits = random_bits((uint64_t)r->rank + DOCUMENT_STREAM, first + (uint64_t)i);
+        if (i % s->seq == 0 || bits % (uint64_t)s->doc_tokens == 0)
+            at = 0;
+        positions[i] = at;
+    }
+}
+
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct rank_state *r = arg;
     const struct schedule *s = r->b->schedule;
@@ -134,9 +149,12 @@ static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets,
     int64_t n = s->strategy.seq * s->strategy.micro_batch;
     uint64_t first = (uint64_t)((r->step + 1024) * s->strategy.grad_accum + micro) * (uint64_t)n;
     for (int64_t i = 0; i < n; i++) {
-        tokens[i] = (int32_t)(random_bits((uint64_t)r->rank, first + (uint64_t)i) % vocab);
-        targets[i] = (int32_t)(random_bits((uint64_t)r->rank, first + (uint64_t)i + 1) % vocab);
+        uint64_t at = first + (uint64_t)i;
+        out->tokens[i] = (int32_t)(random_bits((uint64_t)r->rank, at) % vocab);
+        out->targets[i] = (int32_t)(random_bits((uint64_t)r->rank, at + 1) % vocab);
     }
+    if (out->positions)
+        fill_positions(r, first, out->positions);
     return RC_OK;
 }
 

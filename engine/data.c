@@ -250,9 +250,21 @@ static enum rc check_entry(const struct source *s, int64_t i, struct err *e)
     return RC_OK;
 }
 
-enum rc data_sample(
-    const struct data *d, int64_t position, int32_t *tokens, int32_t *targets, struct err *e)
+/* Places in documents of the tokens from first on. */
+static void fill_positions(const struct source *s, int64_t first, int64_t seq, int32_t *positions)
 {
+    struct walk w = walk_from(s, first);
+    int32_t at = 0;
+    for (int64_t i = 0; i < seq; i++, at++) {
+        at = begins(&w, first + i) ? 0 : at;
+        positions[i] = at;
+    }
+}
+
+enum rc data_sample(
+    const struct data *d, int64_t position, const struct micro_data *out, struct err *e)
+{
+    int32_t *tokens = out->tokens, *targets = out->targets;
     int64_t first;
     const struct source *s = find(d, position, &first);
     enum rc rc = token_file_read(s->file, first, d->seq, d->vocab, tokens, e);
@@ -267,6 +279,8 @@ enum rc data_sample(
         if (!counts(&w, first + i))
             targets[i - 1] = -1;
     }
+    if (out->positions)
+        fill_positions(s, first, d->seq, out->positions);
     return rc;
 }
 

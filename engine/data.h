@@ -9,13 +9,16 @@
  * A mask says which tokens are targets; the others are read and not learnt: targets of -1. It comes
  * with the file (kind berth) or lies beside it, one entry a token: bytes, 0 for no target and 1 for
  * one, or int32 labels, -100 for no target and the token itself for one. With documents apart the
- * first token of a document is no target either: what stands before it does not tell it. */
+ * first token of a document is no target either: what stands before it does not tell it. Where
+ * documents are packed, and kept apart, positions count from the first token of each, or of the
+ * sequence. */
 #ifndef ENGINE_DATA_H
 #define ENGINE_DATA_H
 
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/micro_data.h"
 #include "planner/data_source.h"
 
 struct data;
@@ -37,10 +40,10 @@ void data_close(struct data *d);
 
 /* Of all files together, each once. */
 int64_t data_samples(const struct data *d);
-/* Tokens and targets (seq each; a target is -1 where the mask says so) of the sample at a global
- * position. A token outside the vocabulary is an error naming its place in the file. */
+/* The sample at a global position: seq tokens, a target of -1 where the mask says so. A token
+ * outside the vocabulary is an error naming its place in the file. */
 enum rc data_sample(
-    const struct data *d, int64_t position, int32_t *tokens, int32_t *targets, struct err *e);
+    const struct data *d, int64_t position, const struct micro_data *out, struct err *e);
 /* How many targets of that sample count. */
 int64_t data_targets(const struct data *d, int64_t position);
 

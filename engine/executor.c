@@ -268,10 +268,12 @@ static void set_context(struct executor *x, const struct step_params *p)
 static enum rc run_micro_steps(struct executor *x, const struct section *sec, int64_t times,
     fill_fn *fill, void *arg, struct step_result *out, struct err *e)
 {
+    const struct schedule *s = x->s;
+    struct micro_data data = {executor_buffer(x, s->tokens), executor_buffer(x, s->targets),
+        s->positions >= 0 ? executor_buffer(x, s->positions) : NULL};
     enum rc rc = RC_OK;
     for (int64_t i = 0; i < times && !rc; i++, x->micro++) {
-        rc = fill(
-            arg, x->micro, executor_buffer(x, x->s->tokens), executor_buffer(x, x->s->targets), e);
+        rc = fill(arg, x->micro, &data, e);
         if (!rc)
             rc = run_section(x, sec, out, e);
     }
@@ -323,13 +325,12 @@ struct counted_fill {
     double targets;
 };
 
-static enum rc fill_counted(
-    void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill_counted(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     struct counted_fill *c = arg;
-    enum rc rc = c->fill(c->arg, micro, tokens, targets, e);
+    enum rc rc = c->fill(c->arg, micro, out, e);
     for (int64_t i = 0; i < c->elems && !rc; i++)
-        c->targets += targets[i] >= 0;
+        c->targets += out->targets[i] >= 0;
     return rc;
 }
 
@@ -356,12 +357,14 @@ enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill
     return rc;
 }
 
-static enum rc fill_zero(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill_zero(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct schedule *s = arg;
-    size_t bytes = (size_t)(s->strategy.seq * s->strategy.micro_batch) * sizeof(*tokens);
-    memset(tokens, 0, bytes);
-    memset(targets, 0xff, bytes); /* all ignored: every gradient is zero */
+    size_t bytes = (size_t)(s->strategy.seq * s->strategy.micro_batch) * sizeof(*out->tokens);
+    memset(out->tokens, 0, bytes);
+    memset(out->targets, 0xff, bytes); /* all ignored: every gradient is zero */
+    if (out->positions)
+        memset(out->positions, 0, bytes);
     return RC_OK;
 }
 

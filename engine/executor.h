@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "engine/device.h"
+#include "engine/micro_data.h"
 #include "planner/schedule.h"
 
 struct comm;
@@ -46,8 +47,8 @@ struct step_params {
     bool wants_stop, wants_save;    /* this rank was told so; the results say whether any was */
 };
 
-/* Fill the tokens (and targets; < 0: ignored) of one micro step; T elements each. */
-typedef enum rc fill_fn(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e);
+/* Fill in what one micro step reads. */
+typedef enum rc fill_fn(void *arg, int64_t micro, const struct micro_data *out, struct err *e);
 
 struct step_result {
     double loss;           /* mean over all target tokens of all ranks, nats */

@@ -31,19 +31,26 @@ static bool has(const struct run *r, enum op_flag flag)
     return r->op->flags & flag;
 }
 
+/* The argument behind the first n, where documents are packed: places of tokens in them. */
+static const int32_t *positions_behind(const struct run *r, int n)
+{
+    return r->op->n_args > n ? r->arg[n] : NULL;
+}
+
 /* --- model operations --- */
 
 static enum rc embed_fwd(const struct run *r)
 {
-    bool has_positions = r->op->n_args == 4;
+    bool has_wpe = r->op->n_args > 3;
     struct k_embed_fwd a = {.type = r->type,
         .tokens = r->op->dim[0],
         .width = r->op->dim[1],
         .seq = r->op->dim[2],
         .ids = r->arg[0],
         .wte = r->arg[1],
-        .wpe = has_positions ? r->arg[2] : NULL,
-        .x = r->arg[has_positions ? 3 : 2]};
+        .wpe = has_wpe ? r->arg[2] : NULL,
+        .positions = positions_behind(r, 4),
+        .x = r->arg[has_wpe ? 3 : 2]};
     r->x->kernels->embed_fwd(r->pool, &a);
     return RC_OK;
 }
@@ -69,9 +76,10 @@ static enum rc position_bwd(const struct run *r)
         .tokens = r->op->dim[0],
         .width = r->op->dim[1],
         .seq = r->op->dim[2],
-        .positions = model_of(r)->max_positions,
+        .position_rows = model_of(r)->max_positions,
         .accumulate = has(r, OP_ACCUMULATE),
         .dx = r->arg[0],
+        .positions = positions_behind(r, 2),
         .dwpe = r->arg[1]};
     r->x->kernels->embed_bwd(r->pool, &a);
     return RC_OK;
@@ -157,6 +165,7 @@ static enum rc rope(const struct run *r)
         .kv_heads = m->kv_heads,
         .head_dim = m->head_dim,
         .table = r->arg[1],
+        .positions = positions_behind(r, 2),
         .qkv = r->arg[0]};
     if (r->op->kind == OP_ROPE_FWD)
         r->x->kernels->rope_fwd(r->pool, &a);
@@ -214,6 +223,7 @@ static enum rc attn_fwd(const struct run *r)
         .kv_heads = m->kv_heads,
         .head_dim = m->head_dim,
         .qkv = r->arg[0],
+        .positions = positions_behind(r, 4),
         .out = r->arg[1],
         .lse = r->arg[2]};
     r->x->kernels->attn_fwd(r->pool, &a);
@@ -231,6 +241,7 @@ static enum rc attn_bwd(const struct run *r)
         .head_dim = m->head_dim,
         .dout = r->arg[0],
         .qkv = r->arg[1],
+        .positions = positions_behind(r, 7),
         .out = r->arg[2],
         .lse = r->arg[3],
         .dqkv = r->arg[4],

@@ -278,14 +278,16 @@ static int64_t first_position(const struct rank_run *r, int64_t micro)
     return r->samples + (micro * s->ranks + r->setup.rank) * s->micro_batch;
 }
 
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct rank_run *r = arg;
     const struct strategy *s = &r->setup.schedule->strategy;
     int64_t first = first_position(r, micro);
     enum rc rc = RC_OK;
-    for (int64_t i = 0; i < s->micro_batch && !rc; i++)
-        rc = data_sample(r->setup.data, first + i, tokens + i * s->seq, targets + i * s->seq, e);
+    for (int64_t i = 0; i < s->micro_batch && !rc; i++) {
+        struct micro_data row = micro_data_from(out, i * s->seq);
+        rc = data_sample(r->setup.data, first + i, &row, e);
+    }
     return rc;
 }
 

@@ -44,23 +44,26 @@ bool validation_is_due(const struct validation *v, int64_t step)
     return v->data && (step == spec->steps || step % spec->evaluation.every_steps == 0);
 }
 
-static void fill_ignored(int32_t *tokens, int32_t *targets, int64_t seq)
+static void fill_ignored(const struct micro_data *row, int64_t seq)
 {
-    memset(tokens, 0, (size_t)seq * sizeof(*tokens));
-    memset(targets, 0xff, (size_t)seq * sizeof(*targets));
+    memset(row->tokens, 0, (size_t)seq * sizeof(*row->tokens));
+    memset(row->targets, 0xff, (size_t)seq * sizeof(*row->targets));
+    if (row->positions)
+        memset(row->positions, 0, (size_t)seq * sizeof(*row->positions));
 }
 
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct validation *v = arg;
     const struct strategy *s = &v->setup->schedule->strategy;
     int64_t first = (micro * s->ranks + v->setup->rank) * s->micro_batch;
     enum rc rc = RC_OK;
     for (int64_t i = 0; i < s->micro_batch && !rc; i++) {
+        struct micro_data row = micro_data_from(out, i * s->seq);
         if (first + i < v->samples)
-            rc = data_sample(v->data, first + i, tokens + i * s->seq, targets + i * s->seq, e);
+            rc = data_sample(v->data, first + i, &row, e);
         else
-            fill_ignored(tokens + i * s->seq, targets + i * s->seq, s->seq);
+            fill_ignored(&row, s->seq);
     }
     return rc;
 }

@@ -4,7 +4,10 @@
  * Forward: one item per sequence, query head and tile of queries; its keys in order, the running
  * maximum and sum rescaled as they grow. Backward computes the scores twice instead of adding from
  * several threads: dq per tile of queries, then dk and dv per tile of keys, over the query heads of
- * the group and the tiles of queries in order. */
+ * the group and the tiles of queries in order.
+ *
+ * Documents of a sequence are spans of it, so what a query sees are the keys from the first of its
+ * document up to itself: tiles before that, and after a key's document, are left out. */
 #include <math.h>
 
 #include "kernels/gemm.h"
@@ -25,6 +28,7 @@ struct shape {
     int64_t tile, tiles;  /* tokens per tile, tiles per sequence */
     int64_t span;         /* head_dim rounded up to whole tiles of the product */
     int64_t qkv_width, out_width;
+    const int32_t *positions; /* of tokens in their documents, or NULL */
     float scale;
 };
 
@@ -54,6 +58,29 @@ static struct span tile_span(const struct shape *s, int64_t sequence, int64_t ti
 {
     int64_t first = tile * s->tile;
     return (struct span){sequence * s->seq + first, k_min(s->tile, s->seq - first)};
+}
+
+/* The first token that token t sees: of its document. */
+static int64_t first_seen(const struct shape *s, int64_t t)
+{
+    return t - (s->positions ? s->positions[t] : t % s->seq);
+}
+
+/* Keys of a tile that the query sees: from `from` up to `end`, none where they cross. */
+struct seen {
+    int64_t from, end;
+};
+
+static struct seen keys_seen(const struct shape *s, int64_t query, struct span keys)
+{
+    int64_t first = first_seen(s, query) - keys.token, end = query + 1 - keys.token;
+    return (struct seen){first > 0 ? first : 0, k_min(end, keys.count)};
+}
+
+/* The tile of the sequence with the first key that any query of a tile sees. */
+static int64_t first_tile(const struct shape *s, int64_t sequence, struct span queries)
+{
+    return (first_seen(s, queries.token) - sequence * s->seq) / s->tile;
 }
 
 /* Column of a head in a row of qkv, in elements. */
@@ -153,12 +180,25 @@ struct forward_tile {
     float max[TILE], sum[TILE];
 };
 
+static void clear_unseen(float *row, struct seen seen, int64_t keys)
+{
+    for (int64_t j = 0; j < k_min(seen.from, keys); j++)
+        row[j] = 0;
+    for (int64_t j = seen.end > 0 ? seen.end : 0; j < keys; j++)
+        row[j] = 0;
+}
+
 /* Scores of one row become probabilities relative to the running maximum; what was summed under the
- * old maximum shrinks. visible: keys that the query may see. */
+ * old maximum shrinks. */
 static void softmax_row(
-    const struct shape *s, struct forward_tile *w, int64_t row, int64_t visible, int64_t keys)
+    const struct shape *s, struct forward_tile *w, int64_t row, struct seen seen, int64_t keys)
 {
     float *x = w->scores + row * TILE;
+    clear_unseen(x, seen, keys);
+    if (seen.from >= seen.end)
+        return;
+    x += seen.from;
+    int64_t visible = seen.end - seen.from;
     for (int64_t j = 0; j < visible; j++)
         x[j] *= s->scale;
     float max = k_max(x, visible);
@@ -166,8 +206,6 @@ static void softmax_row(
     float shrink = k_exp(w->max[row] - max);
     for (int64_t j = 0; j < visible; j++)
         x[j] = k_exp(x[j] - max);
-    for (int64_t j = visible; j < keys; j++)
-        x[j] = 0;
     w->sum[row] = w->sum[row] * shrink + k_sum(x, visible);
     w->max[row] = max;
     float *out = w->out + row * s->span;
@@ -176,14 +214,14 @@ static void softmax_row(
 }
 
 static void attend_keys(const struct forward *f, struct forward_tile *w, struct span queries,
-    struct span keys, int64_t kv_head, bool is_diagonal)
+    struct span keys, int64_t kv_head)
 {
     const struct shape *s = &f->s;
     pack_right_transposed(s, w->k, f->a->qkv, s->qkv_width, keys, k_column(s, kv_head));
     pack_right(s, w->v, f->a->qkv, s->qkv_width, keys, v_column(s, kv_head));
     gemm_panels(queries.count, keys.count, s->head_dim, w->q, w->k, w->scores, TILE, false);
     for (int64_t i = 0; i < queries.count; i++)
-        softmax_row(s, w, i, is_diagonal ? i + 1 : keys.count, keys.count);
+        softmax_row(s, w, i, keys_seen(s, queries.token + i, keys), keys.count);
     pack_scores(w->p, w->scores, queries.count, keys.count);
     gemm_panels(queries.count, s->head_dim, keys.count, w->p, w->v, w->out, s->span, true);
 }
@@ -199,8 +237,8 @@ static void attend_tile(
         w->max[i] = -INFINITY;
         w->sum[i] = 0;
     }
-    for (int64_t t = 0; t <= tile; t++)
-        attend_keys(f, w, queries, tile_span(s, sequence, t), head / s->group, t == tile);
+    for (int64_t t = first_tile(s, sequence, queries); t <= tile; t++)
+        attend_keys(f, w, queries, tile_span(s, sequence, t), head / s->group);
     for (int64_t i = 0; i < queries.count; i++) {
         float *out = w->out + i * s->span, inverse = 1 / w->sum[i];
         for (int64_t j = 0; j < s->head_dim; j++)
@@ -224,6 +262,7 @@ void K_NAME(k_attn_fwd)(struct pool *p, const struct k_attn_fwd *a)
 {
     struct forward f = {.a = a};
     f.s = shape_of(a->type, a->tokens, a->seq, a->heads, a->kv_heads, a->head_dim);
+    f.s.positions = a->positions;
     pool_run(p, f.s.batch * f.s.heads * f.s.tiles, attn_fwd, &f);
 }
 
@@ -280,19 +319,18 @@ struct dq_tile {
 
 /* dp of a row becomes scale * ds. */
 static void ds_row(
-    const struct shape *s, struct dq_tile *w, int64_t row, int64_t visible, int64_t keys)
+    const struct shape *s, struct dq_tile *w, int64_t row, struct seen seen, int64_t keys)
 {
     const float *restrict x = w->scores + row * TILE;
     float *restrict dp = w->dp + row * TILE;
     float lse = w->terms.lse[row], dot = w->terms.dot[row], scale = s->scale;
-    for (int64_t j = 0; j < visible; j++)
+    for (int64_t j = seen.from; j < seen.end; j++)
         dp[j] = k_exp(x[j] * scale - lse) * (dp[j] - dot) * scale;
-    for (int64_t j = visible; j < keys; j++)
-        dp[j] = 0;
+    clear_unseen(dp, seen, keys);
 }
 
 static void dq_keys(const struct backward *b, struct dq_tile *w, struct span queries,
-    struct span keys, int64_t kv_head, bool is_diagonal)
+    struct span keys, int64_t kv_head)
 {
     const struct shape *s = &b->s;
     const void *qkv = b->a->qkv;
@@ -301,7 +339,7 @@ static void dq_keys(const struct backward *b, struct dq_tile *w, struct span que
     gemm_panels(queries.count, keys.count, s->head_dim, w->q, w->k, w->scores, TILE, false);
     gemm_panels(queries.count, keys.count, s->head_dim, w->dout, w->v, w->dp, TILE, false);
     for (int64_t i = 0; i < queries.count; i++)
-        ds_row(s, w, i, is_diagonal ? i + 1 : keys.count, keys.count);
+        ds_row(s, w, i, keys_seen(s, queries.token + i, keys), keys.count);
     pack_scores(w->ds, w->dp, queries.count, keys.count);
     pack_right(s, w->k, qkv, s->qkv_width, keys, k_column(s, kv_head));
     gemm_panels(queries.count, s->head_dim, keys.count, w->ds, w->k, w->dq, s->span, true);
@@ -320,8 +358,8 @@ static void attn_bwd_dq(void *arg, int64_t first, int64_t last)
         pack_left(s, w.dout, b->a->dout, s->out_width, queries, q_column(s, head));
         load_terms(b, &w.terms, queries, head);
         clear(s, w.dq, queries);
-        for (int64_t t = 0; t <= tile; t++)
-            dq_keys(b, &w, queries, tile_span(s, sequence, t), head / s->group, t == tile);
+        for (int64_t t = first_tile(s, sequence, queries); t <= tile; t++)
+            dq_keys(b, &w, queries, tile_span(s, sequence, t), head / s->group);
         store_tile(s, b->a->dqkv, s->qkv_width, queries, q_column(s, head), w.dq);
     }
 }
@@ -334,23 +372,33 @@ struct dkv_tile {
     struct row_terms terms;
 };
 
-/* Scores of one key, over queries from `seeing` on, become p; dp becomes scale * ds. */
+/* Queries of a tile that see the key: from itself to the last of its document. */
+static struct seen queries_seeing(const struct shape *s, int64_t key, struct span queries)
+{
+    struct seen seen = {key - queries.token, queries.count};
+    while (seen.end > 0 && first_seen(s, queries.token + seen.end - 1) > key)
+        seen.end--;
+    seen.from = seen.from > 0 ? seen.from : 0;
+    return seen;
+}
+
+/* Scores of one key, over the queries that see it, become p; dp becomes scale * ds. */
 static void p_ds_row(
-    const struct shape *s, struct dkv_tile *w, int64_t row, int64_t seeing, int64_t queries)
+    const struct shape *s, struct dkv_tile *w, int64_t row, struct seen seen, int64_t queries)
 {
     float *restrict x = w->scores + row * TILE, *restrict dp = w->dp + row * TILE;
     const float *restrict lse = w->terms.lse, *restrict dot = w->terms.dot;
-    for (int64_t j = 0; j < queries; j++) {
+    for (int64_t j = seen.from; j < seen.end; j++) {
         float p = k_exp(x[j] * s->scale - lse[j]);
         x[j] = p;
         dp[j] = p * (dp[j] - dot[j]) * s->scale;
     }
-    for (int64_t j = 0; j < seeing; j++)
-        x[j] = dp[j] = 0;
+    clear_unseen(x, seen, queries);
+    clear_unseen(dp, seen, queries);
 }
 
 static void dkv_queries(const struct backward *b, struct dkv_tile *w, struct span keys,
-    struct span queries, int64_t head, bool is_diagonal)
+    struct span queries, int64_t head)
 {
     const struct shape *s = &b->s;
     const struct k_attn_bwd *a = b->a;
@@ -361,13 +409,25 @@ static void dkv_queries(const struct backward *b, struct dkv_tile *w, struct spa
     gemm_panels(keys.count, queries.count, s->head_dim, w->k, w->q, w->scores, TILE, false);
     gemm_panels(keys.count, queries.count, s->head_dim, w->v, w->dout, w->dp, TILE, false);
     for (int64_t i = 0; i < keys.count; i++)
-        p_ds_row(s, w, i, is_diagonal ? k_min(i, queries.count) : 0, queries.count);
+        p_ds_row(s, w, i, queries_seeing(s, keys.token + i, queries), queries.count);
     pack_right(s, w->q, a->qkv, s->qkv_width, queries, column);
     pack_right(s, w->dout, a->dout, s->out_width, queries, column);
     pack_scores(w->left, w->scores, keys.count, queries.count);
     gemm_panels(keys.count, s->head_dim, queries.count, w->left, w->dout, w->dv, s->span, true);
     pack_scores(w->left, w->dp, keys.count, queries.count);
     gemm_panels(keys.count, s->head_dim, queries.count, w->left, w->q, w->dk, s->span, true);
+}
+
+/* The tile of the sequence with the last query that sees any key of a tile: the next document
+ * begins behind it. */
+static int64_t last_tile(const struct shape *s, int64_t sequence, struct span keys)
+{
+    int64_t end = (sequence + 1) * s->seq, last = keys.token + keys.count - 1;
+    if (!s->positions)
+        return s->tiles - 1;
+    while (last + 1 < end && s->positions[last + 1] > 0)
+        last++;
+    return (last - sequence * s->seq) / s->tile;
 }
 
 static void attn_bwd_dkv(void *arg, int64_t first, int64_t last)
@@ -384,8 +444,8 @@ static void attn_bwd_dkv(void *arg, int64_t first, int64_t last)
         clear(s, w.dk, keys);
         clear(s, w.dv, keys);
         for (int64_t h = kv_head * s->group; h < (kv_head + 1) * s->group; h++)
-            for (int64_t t = tile; t < s->tiles; t++)
-                dkv_queries(b, &w, keys, tile_span(s, sequence, t), h, t == tile);
+            for (int64_t t = tile; t <= last_tile(s, sequence, keys); t++)
+                dkv_queries(b, &w, keys, tile_span(s, sequence, t), h);
         store_tile(s, b->a->dqkv, s->qkv_width, keys, k_column(s, kv_head), w.dk);
         store_tile(s, b->a->dqkv, s->qkv_width, keys, v_column(s, kv_head), w.dv);
     }
@@ -395,6 +455,7 @@ void K_NAME(k_attn_bwd)(struct pool *p, const struct k_attn_bwd *a)
 {
     struct backward b = {.a = a};
     b.s = shape_of(a->type, a->tokens, a->seq, a->heads, a->kv_heads, a->head_dim);
+    b.s.positions = a->positions;
     pool_run(p, a->tokens, attn_bwd_dot, &b);
     pool_run(p, b.s.batch * b.s.heads * b.s.tiles, attn_bwd_dq, &b);
     pool_run(p, b.s.batch * b.s.kv_heads * b.s.tiles, attn_bwd_dkv, &b);

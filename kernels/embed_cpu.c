@@ -1,6 +1,11 @@
 /* Token and position embeddings, and rotary embedding. */
 #include "kernels/variant.h"
 
+static int64_t position_of(const int32_t *positions, int64_t token, int64_t seq)
+{
+    return positions ? positions[token] : token % seq;
+}
+
 /* --- lookup --- */
 
 K_INLINE void embed_rows(const struct k_embed_fwd *a, int64_t first, int64_t last, enum k_type type)
@@ -12,7 +17,7 @@ K_INLINE void embed_rows(const struct k_embed_fwd *a, int64_t first, int64_t las
             memcpy(x, token, (size_t)a->width * (type == K_BF16 ? 2 : 4));
             continue;
         }
-        const void *position = k_at(type, a->wpe, t % a->seq * a->width);
+        const void *position = k_at(type, a->wpe, position_of(a->positions, t, a->seq) * a->width);
         for (int64_t i = 0; i < a->width; i++)
             k_store(type, x, i, k_load(type, token, i) + k_load(type, position, i));
     }
@@ -47,7 +52,7 @@ K_INLINE void scatter_columns(
         if (a->dwte)
             add_row(a->dwte + (int64_t)a->ids[t] * a->width + col, dx, n, type);
         if (a->dwpe)
-            add_row(a->dwpe + t % a->seq * a->width + col, dx, n, type);
+            add_row(a->dwpe + position_of(a->positions, t, a->seq) * a->width + col, dx, n, type);
     }
 }
 
@@ -77,7 +82,7 @@ void K_NAME(k_embed_bwd)(struct pool *p, const struct k_embed_bwd *a)
     if (!a->accumulate && a->dwte)
         pool_run(p, a->vocab, zero_rows, &dwte);
     if (!a->accumulate && a->dwpe)
-        pool_run(p, a->positions, zero_rows, &dwpe);
+        pool_run(p, a->position_rows, zero_rows, &dwpe);
     pool_run(p, k_blocks(a->width, COLUMNS), embed_bwd, (void *)a);
 }
 
@@ -100,7 +105,7 @@ K_INLINE void rotate_rows(
 {
     int64_t width = (a->heads + 2 * a->kv_heads) * a->head_dim;
     for (int64_t t = first; t < last; t++) {
-        const float *table = a->table + t % a->seq * a->head_dim;
+        const float *table = a->table + position_of(a->positions, t, a->seq) * a->head_dim;
         for (int64_t h = 0; h < a->heads + a->kv_heads; h++) {
             void *head = k_at_mut(type, a->qkv, t * width + h * a->head_dim);
             rotate_head(head, table, a->head_dim / 2, sign, type);

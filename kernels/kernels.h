@@ -34,26 +34,32 @@ enum k_rope_scaling { K_ROPE_PLAIN, K_ROPE_LINEAR, K_ROPE_LLAMA3 };
 
 enum { K_MAX_HEAD_DIM = 256, K_NORM_BLOCK = 4096, K_QK_NORM_PIECES = 64 };
 
-/* x[t] = wte[ids[t]] (+ wpe[t % seq]) */
+/* Where documents are packed into sequences, positions[t] is how many tokens of its document, and
+ * its sequence, stand before token t: embeddings, rotation and attention know no other place of a
+ * token. NULL: it is t % seq, a sequence is one document. */
+
+/* x[t] = wte[ids[t]] (+ wpe[position of t]) */
 struct k_embed_fwd {
     enum k_type type;
     int64_t tokens, width, seq;
-    const int32_t *ids; /* each within wte's rows: the caller has checked */
-    const void *wte;    /* (vocab, width) */
-    const void *wpe;    /* (seq or more, width), or NULL */
-    void *x;            /* (tokens, width) */
+    const int32_t *ids;       /* each within wte's rows: the caller has checked */
+    const int32_t *positions; /* or NULL */
+    const void *wte;          /* (vocab, width) */
+    const void *wpe;          /* (seq or more, width), or NULL */
+    void *x;                  /* (tokens, width) */
 };
 
-/* dwte[ids[t]] += dx[t], dwpe[t % seq] += dx[t], in the order of t */
+/* dwte[ids[t]] += dx[t], dwpe[position of t] += dx[t], in the order of t */
 struct k_embed_bwd {
     enum k_type type;
     int64_t tokens, width, seq;
-    int64_t vocab, positions; /* rows of dwte and dwpe, for zeroing */
-    bool accumulate;          /* false: dwte and dwpe are zeroed first */
+    int64_t vocab, position_rows; /* of dwte and dwpe, for zeroing */
+    bool accumulate;              /* false: dwte and dwpe are zeroed first */
     const void *dx;
-    const int32_t *ids; /* may be NULL when dwte is */
-    float *dwte;        /* or NULL */
-    float *dwpe;        /* or NULL */
+    const int32_t *ids;       /* may be NULL when dwte is */
+    const int32_t *positions; /* or NULL */
+    float *dwte;              /* or NULL */
+    float *dwpe;              /* or NULL */
 };
 
 /* Rows of width; RMSNorm y = w x rstd, LayerNorm y = w (x - mean) rstd + b. */
@@ -142,17 +148,20 @@ struct k_rope_table {
 struct k_rope {
     enum k_type type;
     int64_t tokens, seq, heads, kv_heads, head_dim;
-    const float *table; /* kernels_rope_table, for at least seq positions */
-    void *qkv;          /* (tokens, (heads + 2 kv_heads) head_dim) */
+    const float *table;       /* kernels_rope_table, for at least seq positions */
+    const int32_t *positions; /* or NULL */
+    void *qkv;                /* (tokens, (heads + 2 kv_heads) head_dim) */
 };
 
-/* Causal attention inside sequences of seq tokens; query head h uses key head
- * h / (heads / kv_heads). Scores are scaled by 1/sqrt(head_dim). head_dim <= K_MAX_HEAD_DIM. */
+/* Causal attention inside sequences of seq tokens, and inside documents of theirs; query head h
+ * uses key head h / (heads / kv_heads). Scores are scaled by 1/sqrt(head_dim). head_dim <=
+ * K_MAX_HEAD_DIM. */
 struct k_attn_fwd {
     enum k_type type;
     int64_t tokens, seq, heads, kv_heads, head_dim;
     const void *qkv;
-    void *out;  /* (tokens, heads head_dim) */
+    const int32_t *positions; /* or NULL */
+    void *out;                /* (tokens, heads head_dim) */
     float *lse; /* (tokens, heads): log of the sum of exponentials of the scaled scores */
 };
 
@@ -160,6 +169,7 @@ struct k_attn_bwd {
     enum k_type type;
     int64_t tokens, seq, heads, kv_heads, head_dim;
     const void *dout, *qkv, *out;
+    const int32_t *positions; /* or NULL */
     const float *lse;
     void *dqkv;     /* overwritten, every element */
     float *scratch; /* (tokens, heads) */

@@ -429,6 +429,8 @@ static enum rc settle(struct launch *l, struct err *e)
     else
         rc = err_set(e, RC_USAGE, "neither the plan nor --data says what to train on");
     if (!rc)
+        rc = data_sources_check_packing(&l->spec.data, l->plan.strategy.doc_tokens, e);
+    if (!rc)
         rc = set_eval_data(l, e);
     if (!rc)
         rc = set_weights(l, e);

@@ -179,6 +179,18 @@ enum rc data_sources_parse(struct data_sources *out, const char *text, struct er
 
 /* --- JSON --- */
 
+enum rc data_sources_check_packing(const struct data_sources *s, int64_t doc_tokens, struct err *e)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->v[i].is_apart)
+            return RC_OK;
+    return doc_tokens == 0
+               ? RC_OK
+               : err_set(e, RC_USAGE,
+                     "documents are to be packed (doc_tokens), and the data join them; say "
+                     "documents=apart behind the file");
+}
+
 struct json *data_sources_to_json(const struct data_sources *s)
 {
     struct json *list = json_arr();

@@ -41,6 +41,10 @@ struct data_sources {
 enum rc data_sources_parse(struct data_sources *out, const char *text, struct err *e);
 void data_sources_release(struct data_sources *s);
 
+/* RC_USAGE where documents of so many tokens are to be packed (0: none are) and no source keeps
+ * them apart. */
+enum rc data_sources_check_packing(const struct data_sources *s, int64_t doc_tokens, struct err *e);
+
 /* An array for run specifications, and back. */
 struct json *data_sources_to_json(const struct data_sources *s);
 enum rc data_sources_from_json(struct data_sources *out, const struct json *v, struct err *e);

@@ -634,6 +634,18 @@ enum rc job_check_documents(int64_t tokens, struct err *e)
         (long long)tokens, STRATEGY_MAX_DOCUMENT);
 }
 
+static enum rc check_packing(const struct job *j, struct err *e)
+{
+    struct data_sources sources;
+    if (!j->data[0] || j->doc_tokens == 0)
+        return RC_OK;
+    enum rc rc = data_sources_parse(&sources, j->data, e);
+    if (!rc)
+        rc = data_sources_check_packing(&sources, j->doc_tokens, e);
+    data_sources_release(&sources);
+    return rc;
+}
+
 enum rc job_finish(struct job *j, struct err *e)
 {
     if (!j->has_model)
@@ -643,6 +655,8 @@ enum rc job_finish(struct job *j, struct err *e)
         rc = adapter_take(&j->model, &j->lora, e);
     if (!rc)
         rc = job_check_documents(j->doc_tokens, e);
+    if (!rc)
+        rc = check_packing(j, e);
     if (rc)
         return rc;
     if (j->tokens <= 0)

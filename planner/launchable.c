@@ -40,9 +40,6 @@ bool is_launchable(
         snprintf(buf, LAUNCHABLE_TEXT,
             "the bundled engine trains whole models: adapters beside a frozen one are only "
             "planned");
-    else if (s->doc_tokens > 0)
-        snprintf(buf, LAUNCHABLE_TEXT,
-            "the bundled engine attends over whole sequences: packed documents are only planned");
     else if (!engine_has_device(is_gpu))
         snprintf(buf, LAUNCHABLE_TEXT, "the engine of this build trains on CPU nodes only");
     else if (m->head_dim > ENGINE_MAX_HEAD_DIM)

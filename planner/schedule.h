@@ -36,20 +36,24 @@ enum lane {
 };
 
 /* Kind, lane, word. dim[] and arg[] of each kind:
- * T tokens of the micro step, d width, dtype = activation type of the schedule unless said.
+ * T tokens of the micro step, d width, dtype = activation type of the schedule unless said;
+ * positions (int32 T) where documents are packed.
  *
- * embed_fwd      dim T d seq           arg R tokens(int32 T) R wte [R wpe]  W x(T,d)
+ * embed_fwd      dim T d seq           arg R tokens(int32 T) R wte W x(T,d), or
+ *                                      R tokens R wte R wpe W x [R positions]
  * norm_fwd       dim T d               arg R x R w [R b] W y W stats(fp32: rstd T | mean T, rstd T)
  *                flag LAYERNORM, else RMSNorm
  * matmul         dim m n k form        arg R A R B RW|W C W workspace [R bias(n)] [R residual(m,n)]
  *                form NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n)
  *                flags ACCUMULATE (C += ...), BIAS, RESIDUAL, OUT_FP32 (C is a fp32 gradient)
  * bias_bwd       dim T n               arg R dy(T,n) RW|W db(n, fp32)            flag ACCUMULATE
- * rope_fwd/bwd   dim T seq             arg RW qkv(T,(h+2k)hd) R table: rotates q and k in place;
+ * rope_fwd/bwd   dim T seq             arg RW qkv(T,(h+2k)hd) R table [R positions]: rotates q and
+ *                                      k in place;
  *                table(fp32) is (seq, head_dim/2) cosines, then as many sines
- * attn_fwd       dim T seq             arg R qkv W out(T,h hd) W lse(fp32 T,h) W workspace; causal
+ * attn_fwd       dim T seq             arg R qkv W out(T,h hd) W lse(fp32 T,h) W workspace
+ *                                      [R positions]; causal, within documents
  * attn_bwd       dim T seq             arg R dout R qkv R out R lse W dqkv W scratch(fp32 T,h)
- *                W workspace
+ *                W workspace [R positions]
  * swiglu_fwd     dim T ffn             arg R gate_up(T,2f) W y(T,f)      y = silu(gate) * up
  * swiglu_bwd     dim T ffn             arg R dy R gate_up W dgate_up
  * gelu_fwd       dim T ffn             arg R x(T,f) W y(T,f)             tanh approximation
@@ -65,7 +69,7 @@ enum lane {
  *                gradient scaled by 1/SCALAR_TARGETS; a target < 0 is ignored
  * embed_bwd      dim T d seq           arg R dx R tokens RW|W dwte               flag ACCUMULATE
  *                without it dwte is zeroed first
- * position_bwd   dim T d seq           arg R dx RW|W dwpe                        flag ACCUMULATE
+ * position_bwd   dim T d seq           arg R dx RW|W dwpe [R positions]          flag ACCUMULATE
  * zero_gaps      dim -                 arg W grad(unit, fp32): the gaps between tensors and the pad
  * all_gather     dim elems shard_elems arg R shard W full   dtype = parameter type
  *                flag IN_PLACE: the rank's own shard already lies in full; arg RW full only
@@ -289,7 +293,8 @@ struct schedule {
     int n_units;
     struct unit_layout *unit;   /* n_units, laid out for the schedule's shard count */
     struct unit_buffers *state; /* n_units */
-    int32_t tokens, targets;    /* int32, all micro steps: (grad_accum, T) */
+    int32_t tokens, targets;    /* int32 T, of the micro step that runs */
+    int32_t positions;          /* int32 T: of each token in its document; -1: a sequence is one */
     int32_t scalars;        /* double[SCALAR_COUNT]: zeroed before every step, SCALAR_TARGETS set to
                                the rank's own count */
     int32_t update_scalars; /* where updates run beside the next step: the scalars of theirs, in

@@ -146,6 +146,13 @@ void emit_norm_bwd(struct builder *b, int unit, enum tensor_role w, enum tensor_
     op->flops = 14.0 * (double)(b->tokens * b->s->model.width);
 }
 
+/* The places of tokens in packed documents, last of all arguments. */
+static void arg_positions(struct builder *b, struct op *op)
+{
+    if (b->s->positions >= 0)
+        op_arg(b, op, ACCESS_READ, b->s->positions);
+}
+
 /* --- embedding --- */
 
 static void embed_dims(struct builder *b, struct op *op)
@@ -165,6 +172,8 @@ void emit_embed_fwd(struct builder *b)
     if (unit_has(b, 0, T_POSITION_EMBED))
         op_param(b, op, 0, T_POSITION_EMBED, T_POSITION_EMBED);
     op_arg(b, op, ACCESS_WRITE, x);
+    if (unit_has(b, 0, T_POSITION_EMBED))
+        arg_positions(b, op);
     /* the table is not read as a whole */
     op->bytes = 2.0 * (double)(b->tokens * b->s->model.width * b->act_bytes);
     b->x = x;
@@ -185,6 +194,7 @@ void emit_embed_bwd(struct builder *b)
     embed_dims(b, op);
     op_arg(b, op, ACCESS_READ, b->dx);
     op_grad(b, op, 0, T_POSITION_EMBED, T_POSITION_EMBED);
+    arg_positions(b, op);
 }
 
 /* --- blocks --- */
@@ -199,6 +209,7 @@ static void emit_rope(struct builder *b, int unit, enum op_kind kind, int32_t qk
     op->dim[1] = b->s->strategy.seq;
     op_arg(b, op, ACCESS_BOTH, qkv);
     op_arg(b, op, ACCESS_READ, b->s->rope);
+    arg_positions(b, op);
     op->flops = 3.0 * (double)(b->tokens * (m->heads + m->kv_heads) * m->head_dim);
 }
 
@@ -288,6 +299,7 @@ static void fwd_attention_core(struct builder *b, int unit, struct block_acts *a
     op_arg(b, op, ACCESS_WRITE, a->att);
     op_arg(b, op, ACCESS_WRITE, a->lse);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
+    arg_positions(b, op);
     op->flops = attention_flops(b);
     emit_context_exchange(b, unit);
     if (b->s->strategy.has_plain_attention) {
@@ -527,6 +539,7 @@ static void bwd_attention(struct builder *b, int unit, const struct block_acts *
     op_arg(b, op, ACCESS_WRITE, dqkv);
     op_arg(b, op, ACCESS_WRITE, scratch);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
+    arg_positions(b, op);
     op->flops = (a->scores < 0 ? 2.5 : 2.0) * attention_flops(b);
     emit_context_exchange(b, unit);
     emit_context_exchange(b, unit);

@@ -808,6 +808,9 @@ static void make_state(struct builder *b)
     }
     s->tokens = builder_buffer(b, "tokens", PART_DATA, -1, b->tokens * 4);
     s->targets = builder_buffer(b, "targets", PART_DATA, -1, b->tokens * 4);
+    s->positions = strategy_has_positions(&s->strategy)
+                       ? builder_buffer(b, "positions", PART_DATA, -1, b->tokens * 4)
+                       : -1;
     s->scalars = builder_buffer(b, "scalars", PART_DATA, -1, SCALAR_COUNT * 8);
     s->update_scalars = strategy_defers_update(&s->strategy)
                             ? host_buffer(b, "update_scalars", PART_DATA, -1, SCALAR_COUNT * 8)

@@ -628,6 +628,11 @@ double strategy_mean_document(const struct strategy *s)
     return 2 * mean - 1 - 2 * mean * (mean - 1) * apart / n;
 }
 
+bool strategy_has_positions(const struct strategy *s)
+{
+    return s->doc_tokens > 0 && profile_of(s->engine)->is_bundled;
+}
+
 int64_t strategy_optimizer_shards(const struct strategy *s)
 {
     if (s->kind == STRATEGY_DDP)

@@ -92,7 +92,7 @@ struct strategy {
     int64_t shard_degree; /* ranks a unit is split over: ranks, or fewer for hsdp; 1 for ddp */
     int64_t seq;          /* tokens of one sequence */
     int64_t doc_tokens;   /* packed documents of so many tokens on average, which do not attend to
-                             each other; 0: a sequence is one text. For prediction only */
+                             each other; 0: a sequence is one text */
     int64_t micro_batch;  /* sequences per rank and micro step */
     int64_t grad_accum;   /* micro steps per optimizer step */
     int prefetch;         /* units gathered ahead, 1 or more */
@@ -168,6 +168,8 @@ int64_t strategy_tokens_per_step(const struct strategy *s);
  * the end of a sequence: two tokens d apart share a document with probability (1 - 1/doc_tokens)^d.
  * Checked against random documents in tests/unit/planner/documents.c. */
 double strategy_mean_document(const struct strategy *s);
+/* The engine is given the place of every token in its document. */
+bool strategy_has_positions(const struct strategy *s);
 /* Ranks that hold different data: all of them divided by tensor, pipeline and context. */
 int64_t strategy_data_ranks(const struct strategy *s);
 bool strategy_is_data_parallel(const struct strategy *s);

@@ -55,13 +55,13 @@ static double median(double *x, int n)
 
 /* --- training --- */
 
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct schedule *s = arg;
     int64_t n = s->strategy.seq * s->strategy.micro_batch;
     for (int64_t i = 0; i < n; i++) {
-        tokens[i] = (int32_t)(i * 7919 % s->model.vocab);
-        targets[i] = (int32_t)((i + 1) * 7919 % s->model.vocab);
+        out->tokens[i] = (int32_t)(i * 7919 % s->model.vocab);
+        out->targets[i] = (int32_t)((i + 1) * 7919 % s->model.vocab);
     }
     return RC_OK;
 }

@@ -108,9 +108,9 @@ static void bench_attention(const struct kernels *k, int64_t seq)
     float *qkv = filled(3 * WIDTH * TOKENS), *out = filled(WIDTH * TOKENS);
     float *dout = filled(WIDTH * TOKENS), *dqkv = filled(3 * WIDTH * TOKENS);
     float *lse = filled(HEADS * TOKENS), *scratch = filled(HEADS * TOKENS);
-    struct k_attn_fwd forward = {K_FP32, TOKENS, seq, HEADS, HEADS, HEAD_DIM, qkv, out, lse};
+    struct k_attn_fwd forward = {K_FP32, TOKENS, seq, HEADS, HEADS, HEAD_DIM, qkv, NULL, out, lse};
     struct k_attn_bwd backward = {
-        K_FP32, TOKENS, seq, HEADS, HEADS, HEAD_DIM, dout, qkv, out, lse, dqkv, scratch};
+        K_FP32, TOKENS, seq, HEADS, HEADS, HEAD_DIM, dout, qkv, out, NULL, lse, dqkv, scratch};
     double peak[ROUNDS], forward_rate[ROUNDS], backward_rate[ROUNDS];
     double flops = 2.0 * TOKENS * (double)seq * WIDTH;
     for (int i = 0; i < ROUNDS; i++) {

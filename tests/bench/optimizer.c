@@ -118,11 +118,11 @@ static void watch(
     }
 }
 
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct schedule *s = arg;
     for (int64_t i = 0; i < s->strategy.seq * s->strategy.micro_batch; i++)
-        tokens[i] = targets[i] = (int32_t)(i * 7919 % s->model.vocab);
+        out->tokens[i] = out->targets[i] = (int32_t)(i * 7919 % s->model.vocab);
     return RC_OK;
 }
 

@@ -42,10 +42,19 @@ their_plans_are_not_launched() {
         exits 2 "$berth" launch "$tmp/$plan.json" --here --data "local:$tmp/data.txt" -n
         says "trains whole models" "$tmp/err"
     done
+}
+
+packed_documents_need_data_that_keep_them_apart() {
     exits 0 "$berth" plan --here --ranks-per-node 1 --model tiny-gpt2 --tokens 2048 --seq 64 \
         --precision fp32 --doc-tokens 20 -o "$tmp/plan.json"
+    [ "$(jq .launchable "$tmp/plan.json")" = true ]
+    echo data >"$tmp/data.txt"
     exits 2 "$berth" launch "$tmp/plan.json" --here --data "local:$tmp/data.txt" -n
-    says "packed documents are only planned" "$tmp/err"
+    says "say documents=apart" "$tmp/err"
+    exits 0 "$berth" launch "$tmp/plan.json" --here --data "local:$tmp/data.txt documents=apart eos=10" -n
+    jq '.doc_tokens = 300 | .data = "local:web.tok"' tests/cli/data/job.json >"$tmp/job.json"
+    exits 2 "$berth" plan "$tmp/job.json" --offers tests/cli/data/nodes.csv
+    says "say documents=apart" "$tmp/err"
 }
 
 a_job_file_says_the_same() {
@@ -110,6 +119,7 @@ published_runs_of_adapters_are_scored_apart() {
 
 t adapters_alone_have_gradients_and_checkpoints adapters_alone_have_gradients_and_checkpoints
 t documents_make_attention_cheaper documents_make_attention_cheaper
+t packed_documents_need_data_that_keep_them_apart packed_documents_need_data_that_keep_them_apart
 t their_plans_are_not_launched their_plans_are_not_launched
 t a_job_file_says_the_same a_job_file_says_the_same
 t exports_say_what_they_leave_out exports_say_what_they_leave_out

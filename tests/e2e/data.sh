@@ -35,12 +35,13 @@ echo '{"model": {"name": "small", "family": "llama", "layers": 2, "width": 32, "
     "ffn": 64, "vocab": 704, "max_positions": 64}, "tokens": 12288, "seq": 64,
     "global_batch_tokens": 512, "precision": "fp32", "training": {"lr": 3e-3}}' >"$tmp/job.json"
 
-# train_on NODES: losses of all steps in $tmp/loss-NODES
+# train_on NODES [WORD...]: losses of all steps in $tmp/loss-NODES; words of the first source
+job=$tmp/job.json
 train_on() {
-    "$berth" plan --offers "$tmp/offers.json" "$tmp/job.json" --max-gpus "$1" --objective time \
+    "$berth" plan --offers "$tmp/offers.json" "$job" --max-gpus "$1" --objective time \
         --strategy $([ "$1" = 1 ] && echo ddp || echo zero3) -q -o "$tmp/plan.json" >/dev/null
     exits 0 "$berth" launch "$tmp/plan.json" --hosts "$tmp/hosts$1" "${sshd_connect[@]}" \
-        --data "local:$tmp/web.jsonl" tokenizer="$tokenizer" weight=0.75 --data "$tmp/chat.tok" weight=0.25
+        --data "local:$tmp/web.jsonl" tokenizer="$tokenizer" weight=0.75 "${@:2}" --data "$tmp/chat.tok" weight=0.25
     run=$("$berth" status latest --json "${sshd_connect[@]}" | jq -r .id)
     jq -c '[.step, .loss]' "$(node_dir a 0)/metrics.jsonl" >"$tmp/loss-$1"
     nothing_left
@@ -58,10 +59,31 @@ text_and_a_masked_file_are_blended_and_learnt() {
 
 one_rank_sees_the_same_batches_as_two() {
     train_on 1
+    losses_agree
+}
+
+losses_agree() {
     paste -d' ' "$tmp/loss-1" "$tmp/loss-2" >"$tmp/both"
     cat "$tmp/both"
     jq -s '[range(0; length; 2) as $i | (.[$i][1] - .[$i + 1][1]) / .[$i][1] | fabs] | max < 1e-4' \
         "$tmp/both" | grep -qx true
+}
+
+# Documents packed into sequences, each seen by itself: another loss than of joined ones, the same on
+# any number of ranks; memory is that of the plan to the byte.
+packed_documents_are_learnt_apart() {
+    cp "$tmp/loss-1" "$tmp/loss-joined"
+    jq '.doc_tokens = 40' "$tmp/job.json" >"$tmp/packed.json"
+    job=$tmp/packed.json
+    train_on 2 documents=apart
+    train_on 1 documents=apart
+    "$berth" status "$run" --json "${sshd_connect[@]}" >"$tmp/status"
+    jq -e --slurpfile p "$tmp/plan.json" '.memory.slab_bytes == $p[0].prediction.memory.peak_bytes' "$tmp/status"
+    losses_agree
+    [ "$(jq -s '.[0][1] == .[1][1]' <(head -n 1 "$tmp/loss-1") <(head -n 1 "$tmp/loss-joined"))" = false ]
+    exits 2 "$berth" launch "$tmp/plan.json" --hosts "$tmp/hosts1" "${sshd_connect[@]}" --data "$tmp/chat.tok"
+    says "say documents=apart" "$tmp/err"
+    job=$tmp/job.json
 }
 
 hosts_whose_files_differ_are_named() {
@@ -77,7 +99,7 @@ hosts_whose_files_differ_are_named() {
 }
 
 for f in text_and_a_masked_file_are_blended_and_learnt one_rank_sees_the_same_batches_as_two \
-    hosts_whose_files_differ_are_named; do
+    packed_documents_are_learnt_apart hosts_whose_files_differ_are_named; do
     t "$f" "$f"
 done
 tap_done

@@ -80,6 +80,10 @@ MODELS = {
 }
 
 
+# Those that are also trained on packed documents: learned positions, and rotary ones.
+PACKED = ("gpt2-tiny", "llama-tiny")
+
+
 # --- inputs ---
 
 
@@ -112,6 +116,23 @@ def token_batches(config, seed):
     return stream[..., :-1].contiguous(), stream[..., 1:].contiguous()
 
 
+def packed_positions(seed):
+    """(steps, batch, seq): where each token stands in its document; a document ends behind any token
+    with a chance of a fifth, and at the end of a sequence."""
+    begins = np.random.RandomState(1000 + seed).rand(TRAINING["steps"], BATCH, SEQ) < 0.2
+    positions = np.zeros(begins.shape, dtype=np.int64)
+    for t in range(1, SEQ):
+        positions[..., t] = np.where(begins[..., t], 0, positions[..., t - 1] + 1)
+    return torch.from_numpy(positions)
+
+
+def targets_within(targets, positions):
+    """-1 where the next token begins another document."""
+    within = targets.clone()
+    within[..., :-1][positions[..., 1:] == 0] = -1
+    return within
+
+
 # --- numbers ---
 
 
@@ -119,9 +140,9 @@ def as_type(params, dtype):
     return {name: p.to(dtype).clone().requires_grad_() for name, p in params.items()}
 
 
-def loss_and_gradients(config, params, tokens, targets, dtype):
+def loss_and_gradients(config, params, tokens, targets, dtype, positions=None):
     p = as_type(params, dtype)
-    loss = ref.loss_of(config, p, tokens, targets)
+    loss = ref.loss_of(config, p, tokens, targets, positions)
     loss.backward()
     return loss.item(), {name: x.grad for name, x in p.items()}
 
@@ -149,7 +170,7 @@ def make_sgd(p):
     return torch.optim.SGD(groups_of(p, SGD["weight_decay"]), lr=1, momentum=SGD["momentum"])
 
 
-def train(config, params, tokens, targets, dtype, make_optimizer=make_adamw, lr_times=1):
+def train(config, params, tokens, targets, dtype, make_optimizer=make_adamw, lr_times=1, positions=None):
     """Loss (before the update), gradient norm (before clipping) and learning rate of every step, by
     PyTorch's own optimizer and clipping."""
     p, t = as_type(params, dtype), TRAINING
@@ -159,7 +180,8 @@ def train(config, params, tokens, targets, dtype, make_optimizer=make_adamw, lr_
         rates.append(lr_times * learning_rate(step))
         for group in optimizer.param_groups:
             group["lr"] = rates[-1]
-        loss = ref.loss_of(config, p, tokens[step - 1], targets[step - 1])
+        packed = None if positions is None else positions[step - 1]
+        loss = ref.loss_of(config, p, tokens[step - 1], targets[step - 1], packed)
         optimizer.zero_grad()
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(p.values(), t["clip_norm"]).item())
@@ -189,12 +211,21 @@ def load_parameters(model, params, dtype):
     assert not unexpected and all("lm_head" in name or ".attn.bias" in name for name in missing), (missing, unexpected)
 
 
-def transformers_gradients(config, params, tokens, targets, dtype):
+def documents_of(tokens, positions):
+    """One after the other, each a sequence of its own."""
+    begins = (positions.flatten() == 0).nonzero().flatten().tolist() + [tokens.numel()]
+    return [tokens.flatten()[a:b] for a, b in zip(begins, begins[1:])]
+
+
+def transformers_gradients(config, params, tokens, targets, dtype, positions=None):
     model = transformers_model(config, dtype)
     load_parameters(model, params, dtype)
-    logits = model(tokens).logits
+    if positions is None:
+        logits = model(tokens).logits
+    else:
+        logits = torch.cat([model(d[None]).logits for d in documents_of(tokens, positions)], 1)
     loss_type = torch.float64 if dtype == torch.float64 else torch.float32
-    loss = torch.nn.functional.cross_entropy(logits.to(loss_type).flatten(0, 1), targets.flatten())
+    loss = torch.nn.functional.cross_entropy(logits.to(loss_type).flatten(0, 1), targets.flatten(), ignore_index=-1)
     loss.backward()
     return loss.item(), {name: p.grad for name, p in model.named_parameters()}
 
@@ -217,8 +248,8 @@ def train_bf16(config, params, tokens, targets):
     return losses
 
 
-def check_against_transformers(name, config, params, tokens, targets, loss, gradients):
-    hf_loss, hf_gradients = transformers_gradients(config, params, tokens, targets, torch.float64)
+def check_against_transformers(name, config, params, tokens, targets, loss, gradients, positions=None):
+    hf_loss, hf_gradients = transformers_gradients(config, params, tokens, targets, torch.float64, positions)
     scale = max(g.norm().item() for g in gradients.values())
     worst = max((g - hf_gradients[n]).norm().item() / max(g.norm().item(), 1e-3 * scale) for n, g in gradients.items())
     print(f"{name}: loss {loss:.12f}, transformers {hf_loss:.12f}; gradients apart by {worst:.1e} at most")
@@ -286,6 +317,22 @@ def sgd_tensors(name, config, params, seed):
     return {f"curve.{n}": np.array(x) for n, x in curves.items()}
 
 
+def packed_tensors(name, config, params, seed):
+    """The same batches, with documents packed into their sequences."""
+    tokens, targets = token_batches(config, seed)
+    positions = packed_positions(seed)
+    targets = targets_within(targets, positions)
+    out = {"targets": targets.int().numpy(), "positions": positions.int().numpy()}
+    first = (config, params, tokens[0], targets[0])
+    loss, gradients = loss_and_gradients(*first, torch.float64, positions[0])
+    check_against_transformers(name + " packed", *first, loss, gradients, positions[0])
+    out["loss.fp64"] = np.array([loss])
+    out.update({f"grad.fp64.{n}": g.numpy() for n, g in gradients.items()})
+    losses, norms, _ = train(config, params, tokens, targets, torch.float64, positions=positions)
+    out["curve.loss"], out["curve.grad_norm"] = np.array(losses), np.array(norms)
+    return out
+
+
 def as_numbers(x):
     """bf16 bits as what they stand for."""
     return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
@@ -317,6 +364,8 @@ def main():
                  "golden.safetensors": golden_tensors(name, config, params, seed)}
         if name in SGD_MODELS:
             files["sgd.safetensors"] = sgd_tensors(name, config, params, seed)
+        if name in PACKED:
+            files["packed.safetensors"] = packed_tensors(name, config, params, seed)
         folder.mkdir(exist_ok=True)
         for file, tensors in files.items():
             (check_file if is_check else write_safetensors)(folder / file, tensors)

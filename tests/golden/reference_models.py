@@ -19,24 +19,33 @@ def parameter_shapes(config):
     return gpt2_shapes(config) if is_gpt2(config) else llama_shapes(config)
 
 
-def forward(config, params, tokens):
-    """Logits (batch, seq, vocab)."""
-    return (gpt2 if is_gpt2(config) else llama)(config, params, tokens)
+def forward(config, params, tokens, positions=None):
+    """Logits (batch, seq, vocab). positions (batch, seq): of each token in its document, which are
+    packed into the sequences; None: each sequence is one."""
+    if positions is None:
+        positions = torch.arange(tokens.shape[1]).expand(tokens.shape)
+    return (gpt2 if is_gpt2(config) else llama)(config, params, tokens, positions)
 
 
-def loss_of(config, params, tokens, targets):
-    """Mean cross-entropy over all targets."""
-    logits = forward(config, params, tokens)
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long())
+def loss_of(config, params, tokens, targets, positions=None):
+    """Mean cross-entropy over all targets but those of -1."""
+    logits = forward(config, params, tokens, positions)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
 
 
-def causal_attention(q, k, v):
+def hidden_keys(positions):
+    """(b, t, t): keys that a query does not see, later ones and those of other documents."""
+    document = (positions == 0).cumsum(1)
+    future = torch.ones(2 * positions.shape[1:], dtype=torch.bool).triu(1)
+    return future | (document[:, :, None] != document[:, None, :])
+
+
+def causal_attention(q, k, v, hidden):
     """q (b, heads, t, d), k and v (b, kv_heads, t, d); written out rather than fused."""
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    return scores.masked_fill(future, -math.inf).softmax(-1) @ v
+    return scores.masked_fill(hidden[:, None], -math.inf).softmax(-1) @ v
 
 
 def split_heads(x, head_dim):
@@ -70,11 +79,12 @@ def gpt2_shapes(c):
     return shapes
 
 
-def gpt2(c, p, tokens):
+def gpt2(c, p, tokens, positions):
     d, eps = c["n_embd"], c["layer_norm_epsilon"]
     head_dim = d // c["n_head"]
     wte = p["transformer.wte.weight"]
-    x = wte[tokens] + p["transformer.wpe.weight"][: tokens.shape[1]]
+    x = wte[tokens] + p["transformer.wpe.weight"][positions]
+    hidden = hidden_keys(positions)
     for i in range(c["n_layer"]):
         w = {k: p[f"transformer.h.{i}.{k}"] for k in (
             "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight",
@@ -82,7 +92,7 @@ def gpt2(c, p, tokens):
             "mlp.c_proj.weight", "mlp.c_proj.bias")}
         h = F.layer_norm(x, (d,), w["ln_1.weight"], w["ln_1.bias"], eps)
         q, k, v = (h @ w["attn.c_attn.weight"] + w["attn.c_attn.bias"]).split(d, -1)
-        a = join_heads(causal_attention(*(split_heads(t, head_dim) for t in (q, k, v))))
+        a = join_heads(causal_attention(*(split_heads(t, head_dim) for t in (q, k, v)), hidden))
         x = x + a @ w["attn.c_proj.weight"] + w["attn.c_proj.bias"]
         h = F.layer_norm(x, (d,), w["ln_2.weight"], w["ln_2.bias"], eps)
         h = F.gelu(h @ w["mlp.c_fc.weight"] + w["mlp.c_fc.bias"], approximate="tanh")
@@ -157,12 +167,12 @@ def rms_norm(x, w, eps):
     return w * x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)
 
 
-def llama(c, p, tokens):
+def llama(c, p, tokens, positions):
     eps, hd = c["rms_norm_eps"], head_dim_of(c)
     embed = p["model.embed_tokens.weight"]
-    angles = torch.outer(torch.arange(tokens.shape[1], dtype=torch.float64),
-                         torch.tensor(rope_frequencies(c), dtype=torch.float64))
+    angles = positions.double()[:, None, :, None] * torch.tensor(rope_frequencies(c), dtype=torch.float64)
     cos, sin = angles.cos().to(embed.dtype), angles.sin().to(embed.dtype)
+    hidden = hidden_keys(positions)
     x = embed[tokens]
     for i in range(c["num_hidden_layers"]):
         prefix = f"model.layers.{i}."
@@ -172,7 +182,7 @@ def llama(c, p, tokens):
         if has_qk_norm(c):
             q = rms_norm(q, p[prefix + "self_attn.q_norm.weight"], eps)
             k = rms_norm(k, p[prefix + "self_attn.k_norm.weight"], eps)
-        a = join_heads(causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v))
+        a = join_heads(causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, hidden))
         x = x + F.linear(a, p[prefix + "self_attn.o_proj.weight"])
         h = rms_norm(x, p[prefix + "post_attention_layernorm.weight"], eps)
         h = F.silu(F.linear(h, p[prefix + "mlp.gate_proj.weight"])) * F.linear(h, p[prefix + "mlp.up_proj.weight"])

@@ -39,6 +39,13 @@ static enum rc open_file(
     return rc ? rc : data_open(d, &o, e);
 }
 
+static enum rc sample_of(
+    const struct data *d, int64_t position, int32_t *tokens, int32_t *targets, struct err *e)
+{
+    struct micro_data out = {tokens, targets, NULL};
+    return data_sample(d, position, &out, e);
+}
+
 static void the_order_is_a_permutation_for_every_size_and_key(void **state)
 {
     (void)state;
@@ -69,7 +76,7 @@ static void every_sample_of_an_epoch_comes_once_and_epochs_differ(void **state)
     int order[2][SAMPLES], seen[SAMPLES] = {0}, moved = 0;
     for (int i = 0; i < 2 * SAMPLES; i++) {
         int32_t tokens[SEQ], targets[SEQ];
-        assert_int_equal(data_sample(d, i, tokens, targets, &e), RC_OK);
+        assert_int_equal(sample_of(d, i, tokens, targets, &e), RC_OK);
         for (int t = 0; t + 1 < SEQ; t++)
             assert_int_equal(targets[t], tokens[t + 1]);
         assert_int_equal(targets[SEQ - 1], tokens[0] + 1); /* the next sample's first token */
@@ -94,7 +101,7 @@ static void a_token_outside_the_vocabulary_is_named_by_its_place(void **state)
     struct data *d;
     assert_int_equal(open_file(&d, "auto", 8, 300, &e), RC_OK);
     int32_t x[8], y[8];
-    assert_int_equal(data_sample(d, 0, x, y, &e), RC_INVALID);
+    assert_int_equal(sample_of(d, 0, x, y, &e), RC_INVALID);
     assert_non_null(strstr(e.msg, "token 4 (byte 8) is 500, outside the vocabulary of 300"));
     data_close(d);
     unlink(path);
@@ -139,7 +146,7 @@ static void a_bin_file_of_unknown_width_is_refused_until_its_kind_is_said(void *
     assert_int_equal(open_file(&d, "uint16", 8, 50257, &e), RC_OK);
     assert_int_equal(data_samples(d), 1); /* of 9 tokens */
     int32_t x[8], y[8];
-    assert_int_equal(data_sample(d, 0, x, y, &e), RC_OK);
+    assert_int_equal(sample_of(d, 0, x, y, &e), RC_OK);
     assert_int_equal(x[4], 500);
     data_close(d);
     assert_int_equal(open_file(&d, "bytes", 8, 50257, &e), RC_OK);
@@ -179,7 +186,7 @@ static void a_blend_takes_each_source_by_its_weight_and_all_of_it(void **state)
     int taken[3] = {0}, seen[300] = {0};
     for (int64_t c = 0; c < 200; c++) {
         int32_t x[BLEND_SEQ], y[BLEND_SEQ];
-        assert_int_equal(data_sample(d, c, x, y, &e), RC_OK);
+        assert_int_equal(sample_of(d, c, x, y, &e), RC_OK);
         taken[x[0] / 100]++;
         seen[x[0]]++;
         /* never more than one sample off the share, after any number of samples */
@@ -272,7 +279,7 @@ static void check_targets(struct data *d, const int32_t want[6])
     struct err e = ERR_INIT;
     int32_t x[6], y[6];
     int64_t n = 0;
-    assert_int_equal(data_sample(d, 0, x, y, &e), RC_OK);
+    assert_int_equal(sample_of(d, 0, x, y, &e), RC_OK);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(x[i], 5 + i);
         assert_int_equal(y[i], want[i]);
@@ -306,11 +313,11 @@ static void a_mask_that_does_not_fit_its_tokens_is_refused(void **state)
     open_masked(&d, odd, 5, RC_INVALID, &e);
     assert_non_null(strstr(e.msg, "has 5 bytes"));
     open_masked(&d, odd, sizeof(odd), RC_OK, &e);
-    assert_int_equal(data_sample(d, 0, x, y, &e), RC_INVALID);
+    assert_int_equal(sample_of(d, 0, x, y, &e), RC_INVALID);
     assert_non_null(strstr(e.msg, "byte 4 is 2"));
     data_close(d);
     open_masked(&d, wrong, sizeof(wrong), RC_OK, &e);
-    assert_int_equal(data_sample(d, 0, x, y, &e), RC_INVALID);
+    assert_int_equal(sample_of(d, 0, x, y, &e), RC_INVALID);
     assert_non_null(strstr(e.msg, "label 5 (byte 20) is 11"));
     data_close(d);
 }
@@ -323,7 +330,7 @@ static void check_sample(
     int32_t x[9], y[9];
     int64_t n = 0, k = 0;
     bool is_found = false;
-    assert_int_equal(data_sample(d, c, x, y, &e), RC_OK);
+    assert_int_equal(sample_of(d, c, x, y, &e), RC_OK);
     for (; (k + 1) * seq <= 9 && !is_found; k++) {
         is_found = !seen[k];
         for (int64_t t = 0; t < seq; t++)
@@ -352,6 +359,17 @@ static void write_tokens(const uint32_t *ids, int n, bool has_documents)
     token_writer_close(w);
 }
 
+/* Behind an id of 0, and at the start of a sample, another document begins. */
+static void check_positions(const struct data *d, int64_t c, int64_t seq)
+{
+    struct err e = ERR_INIT;
+    int32_t x[9], y[9], at[9];
+    struct micro_data out = {x, y, at};
+    assert_int_equal(data_sample(d, c, &out, &e), RC_OK);
+    for (int64_t t = 0; t < seq; t++)
+        assert_int_equal(at[t], t == 0 || x[t - 1] == 0 ? 0 : at[t - 1] + 1);
+}
+
 /* Documents of 1, 3 and 6 tokens; ids 0 end them. */
 static void the_first_token_of_a_document_apart_is_no_target(void **state)
 {
@@ -368,8 +386,10 @@ static void the_first_token_of_a_document_apart_is_no_target(void **state)
             int seen[9] = {0};
             struct data_options o = {.sources = &source, .n = 1, .seq = seq, .vocab = 20};
             assert_int_equal(data_open(&d, &o, &e), RC_OK);
-            for (int64_t c = 0; c < data_samples(d); c++)
+            for (int64_t c = 0; c < data_samples(d); c++) {
                 check_sample(d, c, seq, ids, want, seen);
+                check_positions(d, c, seq);
+            }
             data_close(d);
         }
     }

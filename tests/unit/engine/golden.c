@@ -33,11 +33,17 @@ static const char *const folders[] = {"tests/golden/gpt2-tiny", "tests/golden/gp
     "tests/golden/llama-tiny", "tests/golden/mistral-tiny", "tests/golden/qwen2-tiny",
     "tests/golden/qwen3-tiny", "tests/golden/smollm2-tiny"};
 
+/* Where documents are packed into the same batches. */
+static const char *const packed_folders[] = {"tests/golden/gpt2-tiny", "tests/golden/llama-tiny"};
+
 struct golden {
     struct model model;
     const char *folder;
+    bool is_packed;
     struct st_reader *numbers;
+    double lr[STEPS];
     int32_t tokens[STEPS * BATCH * SEQ], targets[STEPS * BATCH * SEQ];
+    int32_t positions[STEPS * BATCH * SEQ];
 };
 
 static void read_all(struct st_reader *r, const char *name, void *out, size_t bytes)
@@ -56,10 +62,25 @@ static void golden_open(struct golden *g, const char *folder)
     snprintf(path, sizeof(path), "%s/config.json", folder);
     ranks_check(model_find(&g->model, path, &e), &e);
     g->folder = folder;
+    g->is_packed = false;
     snprintf(path, sizeof(path), "%s/golden.safetensors", folder);
     ranks_check(st_open(&g->numbers, path, &e), &e);
     read_all(g->numbers, "tokens", g->tokens, sizeof(g->tokens));
     read_all(g->numbers, "targets", g->targets, sizeof(g->targets));
+    read_all(g->numbers, "curve.lr", g->lr, sizeof(g->lr));
+}
+
+static void golden_open_packed(struct golden *g, const char *folder)
+{
+    struct err e = ERR_INIT;
+    char path[128];
+    golden_open(g, folder);
+    st_close(g->numbers);
+    g->is_packed = true;
+    snprintf(path, sizeof(path), "%s/packed.safetensors", folder);
+    ranks_check(st_open(&g->numbers, path, &e), &e);
+    read_all(g->numbers, "targets", g->targets, sizeof(g->targets));
+    read_all(g->numbers, "positions", g->positions, sizeof(g->positions));
 }
 
 static void golden_close(struct golden *g)
@@ -140,7 +161,8 @@ struct training {
     struct golden *golden;
     struct step_params params;
     int64_t steps;
-    double lr[STEPS], loss[STEPS], norm[STEPS];
+    bool has_lr;
+    double loss[STEPS], norm[STEPS];
     float *first_moment[16]; /* of each unit, rank 0's whole unit; one rank only */
 };
 
@@ -150,15 +172,33 @@ struct position {
     int64_t step; /* from 0 */
 };
 
+/* Of a micro step's samples in the batch: the first token. */
+static size_t first_token(const struct position *p, int64_t micro)
+{
+    const struct strategy *s = &p->r->schedule->strategy;
+    return (size_t)((p->step * BATCH + (micro * s->ranks + p->r->rank) * s->micro_batch) * SEQ);
+}
+
+static double count_targets(const struct position *p)
+{
+    const struct strategy *s = &p->r->schedule->strategy;
+    double n = 0;
+    for (int64_t micro = 0; micro < s->grad_accum; micro++)
+        for (int64_t i = 0; i < s->micro_batch * SEQ; i++)
+            n += p->g->targets[first_token(p, micro) + (size_t)i] >= 0;
+    return n;
+}
+
 /* The batch of 4 sequences, in global sample order. */
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct position *p = arg;
-    const struct strategy *s = &p->r->schedule->strategy;
-    int64_t sample = (micro * s->ranks + p->r->rank) * s->micro_batch;
-    size_t from = (size_t)((p->step * BATCH + sample) * SEQ), n = (size_t)(s->micro_batch * SEQ);
-    memcpy(tokens, p->g->tokens + from, n * sizeof(*tokens));
-    memcpy(targets, p->g->targets + from, n * sizeof(*targets));
+    size_t from = first_token(p, micro);
+    size_t n = (size_t)(p->r->schedule->strategy.micro_batch * SEQ);
+    memcpy(out->tokens, p->g->tokens + from, n * sizeof(int32_t));
+    memcpy(out->targets, p->g->targets + from, n * sizeof(int32_t));
+    if (out->positions)
+        memcpy(out->positions, p->g->positions + from, n * sizeof(int32_t));
     return RC_OK;
 }
 
@@ -172,8 +212,8 @@ static void train(struct rank *r)
         struct step_params sp = t->params;
         struct step_result out;
         sp.step = i + 1;
-        sp.lr = t->lr[i];
-        sp.local_targets = (double)(BATCH * SEQ) / r->ranks;
+        sp.lr = t->has_lr ? t->golden->lr[i] : 0;
+        sp.local_targets = count_targets(&p);
         ranks_check(executor_step(r->x, &sp, fill, &p, &out, &e), &e);
         if (r->rank == 0) {
             t->loss[i] = out.loss;
@@ -199,6 +239,7 @@ static struct strategy strategy_of(enum strategy_kind kind, int64_t ranks, int64
 
 static void run(struct training *t, struct strategy s)
 {
+    s.doc_tokens = t->golden->is_packed ? 5 : 0;
     struct rank_options o = {.config = &t->golden->model, .strategy = s, .threads = 1};
     ranks_run(&o, train, t);
 }
@@ -227,26 +268,34 @@ static void check_gradient(const struct training *t, int unit, const struct tens
 }
 
 /* With beta1 = 0 the first moment after a step is its gradient. */
+static void check_gradients(struct golden *g)
+{
+    struct training t = {.golden = g, .steps = 1, .params = {.beta2 = 0.5, .eps = 1}};
+    run(&t, strategy_of(STRATEGY_DDP, 1, 1));
+    double loss;
+    read_all(g->numbers, "loss.fp64", &loss, sizeof(loss));
+    assert_true(fabs(t.loss[0] - loss) <= 1e-6 * loss);
+    for (int u = 0; u < model_units(&g->model); u++) {
+        struct unit_layout l;
+        model_unit_layout(&g->model, u, 1, &l);
+        for (int i = 0; i < l.n; i++)
+            check_gradient(&t, u, &l.tensor[i]);
+        free(t.first_moment[u]);
+    }
+    golden_close(g);
+}
+
 static void gradients_match_double_precision_tensor_by_tensor(void **state)
 {
     (void)state;
+    struct golden g;
     for (size_t f = 0; f < BASE_COUNT(folders); f++) {
-        struct golden g;
         golden_open(&g, folders[f]);
-        struct training t = {.golden = &g, .steps = 1, .params = {.beta2 = 0.5, .eps = 1}};
-        struct strategy s = strategy_of(STRATEGY_DDP, 1, 1);
-        run(&t, s);
-        double loss;
-        read_all(g.numbers, "loss.fp64", &loss, sizeof(loss));
-        assert_true(fabs(t.loss[0] - loss) <= 1e-6 * loss);
-        for (int u = 0; u < model_units(&g.model); u++) {
-            struct unit_layout l;
-            model_unit_layout(&g.model, u, 1, &l);
-            for (int i = 0; i < l.n; i++)
-                check_gradient(&t, u, &l.tensor[i]);
-            free(t.first_moment[u]);
-        }
-        golden_close(&g);
+        check_gradients(&g);
+    }
+    for (size_t f = 0; f < BASE_COUNT(packed_folders); f++) {
+        golden_open_packed(&g, packed_folders[f]);
+        check_gradients(&g);
     }
 }
 
@@ -320,10 +369,9 @@ static void bf16_gradients_lie_within_the_spread_of_pytorchs(void **state)
 /* tests/golden/training.json */
 static void run_curve(struct training *t, struct golden *g, struct strategy s)
 {
-    *t = (struct training){.golden = g, .steps = STEPS};
+    *t = (struct training){.golden = g, .steps = STEPS, .has_lr = true};
     t->params = (struct step_params){
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip_norm = 1.0};
-    read_all(g->numbers, "curve.lr", t->lr, sizeof(t->lr));
     run(t, s);
 }
 
@@ -346,12 +394,18 @@ static void check_curve(struct golden *g, struct strategy s, const char *what)
 static void twenty_steps_follow_the_double_precision_curve(void **state)
 {
     (void)state;
+    struct golden g;
     for (size_t f = 0; f < BASE_COUNT(folders); f++) {
-        struct golden g;
         golden_open(&g, folders[f]);
         check_curve(&g, strategy_of(STRATEGY_DDP, 1, 1), "one rank");
         check_curve(&g, strategy_of(STRATEGY_ZERO1, 2, 2), "zero1 on two ranks");
         check_curve(&g, strategy_of(STRATEGY_ZERO3, 4, 1), "zero3 on four ranks");
+        golden_close(&g);
+    }
+    for (size_t f = 0; f < BASE_COUNT(packed_folders); f++) {
+        golden_open_packed(&g, packed_folders[f]);
+        check_curve(&g, strategy_of(STRATEGY_DDP, 1, 1), "packed, one rank");
+        check_curve(&g, strategy_of(STRATEGY_ZERO1, 2, 2), "packed, zero1 on two ranks");
         golden_close(&g);
     }
 }
@@ -362,12 +416,12 @@ static void check_sgd(struct golden *g, struct strategy s)
     double loss[STEPS], norm[STEPS];
     struct err e = ERR_INIT;
     struct st_reader *numbers = NULL;
-    struct training t = {.golden = g, .steps = STEPS};
+    struct training t = {.golden = g, .steps = STEPS, .has_lr = true};
     snprintf(path, sizeof(path), "%s/sgd.safetensors", g->folder);
     ranks_check(st_open(&numbers, path, &e), &e);
     read_all(numbers, "curve.loss", loss, sizeof(loss));
     read_all(numbers, "curve.grad_norm", norm, sizeof(norm));
-    read_all(numbers, "curve.lr", t.lr, sizeof(t.lr));
+    read_all(numbers, "curve.lr", g->lr, sizeof(g->lr));
     st_close(numbers);
     t.params = (struct step_params){.momentum = 0.9, .weight_decay = 0.01, .clip_norm = 1.0};
     strategy_take_optimizer(&s, OPTIMIZER_SGD);

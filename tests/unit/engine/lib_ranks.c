@@ -164,7 +164,7 @@ float *ranks_whole(struct rank *r, int unit, enum state_kind kind)
     return whole;
 }
 
-enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+enum rc batch_fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct batch *b = arg;
     const struct strategy *s = &b->r->schedule->strategy;
@@ -174,8 +174,11 @@ enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, 
         int64_t sample = b->step * global + (micro * s->ranks + b->r->rank) * s->micro_batch + i;
         for (int64_t t = 0; t < s->seq; t++) {
             uint64_t at = (uint64_t)(sample * (s->seq + 1) + t);
-            tokens[i * s->seq + t] = (int32_t)(random_bits(7, at) % (uint64_t)vocab);
-            targets[i * s->seq + t] = (int32_t)(random_bits(7, at + 1) % (uint64_t)vocab);
+            int64_t k = i * s->seq + t;
+            out->tokens[k] = (int32_t)(random_bits(7, at) % (uint64_t)vocab);
+            out->targets[k] = (int32_t)(random_bits(7, at + 1) % (uint64_t)vocab);
+            if (out->positions)
+                out->positions[k] = t > 0 && random_bits(8, at) % 5 ? out->positions[k - 1] + 1 : 0;
         }
     }
     return RC_OK;

@@ -48,7 +48,7 @@ struct batch {
     const struct rank *r;
     int64_t step;
 };
-enum rc batch_fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e);
+enum rc batch_fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e);
 
 /* n steps of AdamW with fixed constants; losses may be NULL. Starts at step first (from 1). */
 void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses);

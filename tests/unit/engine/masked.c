@@ -74,10 +74,10 @@ static int64_t position_of(const struct filling *f, int64_t micro)
     return f->step->first + (micro * s->ranks + f->r->rank) * s->micro_batch;
 }
 
-static enum rc fill(void *arg, int64_t micro, int32_t *tokens, int32_t *targets, struct err *e)
+static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
 {
     const struct filling *f = arg;
-    return data_sample(f->step->data, position_of(f, micro), tokens, targets, e);
+    return data_sample(f->step->data, position_of(f, micro), out, e);
 }
 
 static void keep_gradient(struct rank *r, struct step *st)

@@ -10,7 +10,17 @@ enum { VOCAB = 11, SEQ = 5, TOKENS = 15 };
 static const int32_t ids[TOKENS] = {3, 3, 10, 0, 7, 3, 0, 0, 9, 10, 1, 3, 3, 3, 2};
 static const int64_t widths[] = {1, 24, 65, 200};
 
-static void check_lookup(struct pool *pool, enum k_type type, int64_t width, bool has_positions)
+/* Of tokens in packed documents, or NULL: a sequence is one. */
+static const int32_t packed[TOKENS] = {0, 1, 0, 1, 2, 0, 0, 0, 1, 2, 0, 1, 2, 3, 0};
+static const int32_t *const placings[] = {NULL, packed};
+
+static int64_t place_of(const int32_t *positions, int64_t token)
+{
+    return positions ? positions[token] : token % SEQ;
+}
+
+static void check_lookup(struct pool *pool, enum k_type type, int64_t width, bool has_positions,
+    const int32_t *positions)
 {
     struct array wte = array_random(type, VOCAB * width, 0, 1, 1);
     struct array wpe = array_random(type, SEQ * width, 0, 1, 2);
@@ -18,13 +28,14 @@ static void check_lookup(struct pool *pool, enum k_type type, int64_t width, boo
     for (int64_t i = 0; i < TOKENS * width; i++) {
         want[i] = array_get(&wte, ids[i / width] * width + i % width);
         if (has_positions)
-            want[i] += array_get(&wpe, i / width % SEQ * width + i % width);
+            want[i] += array_get(&wpe, place_of(positions, i / width) * width + i % width);
     }
     EACH_TABLE(k)
     {
         struct array x = array_new(type, TOKENS * width), x3 = array_new(type, TOKENS * width);
         struct k_embed_fwd a = {.type = type, .tokens = TOKENS, .width = width, .seq = SEQ};
         a.ids = ids;
+        a.positions = positions;
         a.wte = wte.data;
         a.wpe = has_positions ? wpe.data : NULL;
         a.x = x.data;
@@ -48,13 +59,15 @@ static void looks_up_tokens_and_positions(void **state)
     for (size_t i = 0; i < BASE_COUNT(widths); i++)
         EACH_TYPE(type)
         {
-            check_lookup(pool, type, widths[i], false);
-            check_lookup(pool, type, widths[i], true);
+            check_lookup(pool, type, widths[i], false, NULL);
+            check_lookup(pool, type, widths[i], true, NULL);
+            check_lookup(pool, type, widths[i], true, packed);
         }
     pool_free(pool);
 }
 
-static void check_scatter(struct pool *pool, enum k_type type, int64_t width, bool accumulate)
+static void check_scatter(
+    struct pool *pool, enum k_type type, int64_t width, bool accumulate, const int32_t *positions)
 {
     struct array dx = array_random(type, TOKENS * width, 0, 1, 1);
     struct array dwte = array_random(K_FP32, VOCAB * width, 0, 1, 2);
@@ -67,17 +80,18 @@ static void check_scatter(struct pool *pool, enum k_type type, int64_t width, bo
     }
     for (int64_t i = 0; i < TOKENS * width; i++) {
         token[ids[i / width] * width + i % width] += (float)array_get(&dx, i);
-        position[i / width % SEQ * width + i % width] += (float)array_get(&dx, i);
+        position[place_of(positions, i / width) * width + i % width] += (float)array_get(&dx, i);
     }
     EACH_TABLE(k)
     for (int r = 0; r < 2; r++) {
         struct array got = array_copy(&dwte), got_pos = array_copy(&dwpe);
         struct k_embed_bwd a = {.type = type, .tokens = TOKENS, .width = width, .seq = SEQ};
         a.vocab = VOCAB;
-        a.positions = SEQ;
+        a.position_rows = SEQ;
         a.accumulate = accumulate;
         a.dx = dx.data;
         a.ids = ids;
+        a.positions = positions;
         a.dwte = got.data;
         a.dwpe = got_pos.data;
         k->embed_bwd(r ? pool : NULL, &a);
@@ -100,8 +114,9 @@ static void gradient_adds_tokens_in_order(void **state)
     for (size_t i = 0; i < BASE_COUNT(widths); i++)
         EACH_TYPE(type)
         {
-            check_scatter(pool, type, widths[i], false);
-            check_scatter(pool, type, widths[i], true);
+            check_scatter(pool, type, widths[i], false, NULL);
+            check_scatter(pool, type, widths[i], true, NULL);
+            check_scatter(pool, type, widths[i], true, packed);
         }
     pool_free(pool);
 }
@@ -160,15 +175,17 @@ static void table_follows_each_scaling(void **state)
 
 /* Query and key heads as complex numbers times e^(i angle); value heads unchanged. */
 static double *expect_rotated(
-    const struct array *qkv, int64_t heads, int64_t kv_heads, int64_t head_dim, int sign)
+    const struct array *qkv, const int64_t *shape, int sign, const int32_t *positions)
 {
+    int64_t heads = shape[0], kv_heads = shape[1], head_dim = shape[2];
     int64_t width = (heads + 2 * kv_heads) * head_dim, half = head_dim / 2;
     double *want = doubles_of(qkv);
     for (int64_t t = 0; t < qkv->n / width; t++)
         for (int64_t h = 0; h < heads + kv_heads; h++)
             for (int64_t i = 0; i < half; i++) {
                 int64_t at = t * width + h * head_dim + i;
-                double angle = (double)(t % SEQ) * frequency_of(K_ROPE_PLAIN, i, head_dim) * sign;
+                double place = (double)place_of(positions, t);
+                double angle = place * frequency_of(K_ROPE_PLAIN, i, head_dim) * sign;
                 double x = array_get(qkv, at), y = array_get(qkv, at + half);
                 want[at] = x * cos(angle) - y * sin(angle);
                 want[at + half] = x * sin(angle) + y * cos(angle);
@@ -183,15 +200,15 @@ static void rotates_heads_forth_and_back(void **state)
     struct pool *pool = pool_new(3);
     for (size_t i = 0; i < BASE_COUNT(shapes); i++)
         EACH_TYPE(type)
-    for (int sign = -1; sign <= 1; sign += 2) {
+    for (int sign = -1, p = 0; p<2; p += sign> 0, sign = -sign) {
         int64_t heads = shapes[i][0], kv = shapes[i][1], hd = shapes[i][2];
         float *table = table_for(K_ROPE_PLAIN, SEQ, hd);
         struct array qkv = array_random(type, TOKENS * (heads + 2 * kv) * hd, 0, 1, 1);
-        double *want = expect_rotated(&qkv, heads, kv, hd, sign);
+        double *want = expect_rotated(&qkv, shapes[i], sign, placings[p]);
         EACH_TABLE(k)
         {
             struct array one = array_copy(&qkv), three = array_copy(&qkv);
-            struct k_rope a = {type, TOKENS, SEQ, heads, kv, hd, table, one.data};
+            struct k_rope a = {type, TOKENS, SEQ, heads, kv, hd, table, placings[p], one.data};
             (sign > 0 ? k->rope_fwd : k->rope_bwd)(NULL, &a);
             a.qkv = three.data;
             (sign > 0 ? k->rope_fwd : k->rope_bwd)(pool, &a);

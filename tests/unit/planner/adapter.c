@@ -346,8 +346,7 @@ static void the_bundled_engine_does_not_train_them(void **state)
     m.adapter = (struct adapter){0};
     assert_true(is_launchable(&s, &m, false, why));
     s.doc_tokens = 100;
-    assert_false(is_launchable(&s, &m, false, why));
-    assert_non_null(strstr(why, "packed documents"));
+    assert_true(is_launchable(&s, &m, false, why));
 }
 
 int test_adapter(void)
