@@ -360,6 +360,7 @@ struct prepared {
     struct estimate memory;       /* the fields of fill_memory, and the hash */
     struct prices prices;
     struct timeline *timeline[MAX_LISTS];
+    struct timeline *hidden[MAX_LISTS]; /* the head's deferred update takes no time; NULL: none */
 };
 
 /* So many blocks on each pipeline rank. */
@@ -370,10 +371,11 @@ static struct model with_layers(const struct model *m, const struct strategy *s,
     return cut;
 }
 
-/* Enough blocks for the pipeline of gathers to be in its steady state. */
+/* Enough blocks for the pipeline of gathers to be in its steady state, and that of updates before
+ * it. */
 static int64_t few_layers(const struct strategy *s)
 {
-    return 3 + 2 * (int64_t)s->prefetch;
+    return (strategy_defers_update(s) ? 7 : 3) + 2 * (int64_t)s->prefetch;
 }
 
 static double line_position(const struct model *m, const struct strategy *s)
@@ -382,11 +384,11 @@ static double line_position(const struct model *m, const struct strategy *s)
     return (layers - (double)few_layers(s)) / 2;
 }
 
-/* Where buckets hold several blocks, few say nothing of many; nor where the head's update hides
- * behind the forward of as many blocks as there are. */
+/* Where buckets hold several blocks, few say nothing of many; nor where the disk may be done before
+ * the backward pass of as many blocks as there are. */
 static bool can_be_cut(const struct strategy *s)
 {
-    return s->bucket_bytes == 0 && !strategy_defers_update(s);
+    return s->bucket_bytes == 0 && !(strategy_defers_update(s) && (s->offload & OFFLOAD_DISK));
 }
 
 static bool is_worth_cutting(const struct model *m, const struct strategy *s)
@@ -573,12 +575,26 @@ static void release_schedules(struct prepared *p)
     }
 }
 
+static void hide_update_of_head(struct schedule *s)
+{
+    for (int32_t i = 0; i < s->section[0].n_ops; i++) {
+        struct op *op = &s->ops[s->section[0].first_op + i];
+        if ((op->flags & OP_UPDATE) && op->unit == s->n_units - 1)
+            op->dim[0] = op->bytes = 0;
+    }
+}
+
 void prepared_finish(struct prepared *p)
 {
+    bool has_hidden = p->n > 1 && strategy_defers_update(&p->strategy);
     for (int i = 0; i < p->n; i++) {
         layout_assign(p->schedule[i]);
         schedule_link(p->schedule[i]);
         p->timeline[i] = timeline_new(p->schedule[i], &p->prices, true);
+        if (!has_hidden)
+            continue;
+        hide_update_of_head(p->schedule[i]);
+        p->hidden[i] = timeline_new(p->schedule[i], &p->prices, true);
     }
     keep_slabs(p);
     fill_memory(&p->memory, p, &p->place);
@@ -607,8 +623,10 @@ void prepared_free(struct prepared *p)
     if (!p)
         return;
     release_schedules(p);
-    for (int i = 0; i < p->n; i++)
+    for (int i = 0; i < p->n; i++) {
         timeline_free(p->timeline[i]);
+        timeline_free(p->hidden[i]);
+    }
     prices_release(&p->prices);
     free(p);
 }
@@ -623,6 +641,41 @@ static struct place fill_blocks(
     return at;
 }
 
+/* What a line through few blocks needs beside them. */
+struct pricing {
+    const struct prepared *p;
+    const struct machine *mc;
+    const double *price;
+    struct place at;
+};
+
+static void simulate_lists(
+    struct simulation *out, const struct pricing *x, struct timeline *const *list)
+{
+    simulate_timeline(out, list[0], x->price, &x->p->prices, x->mc, NULL);
+    struct simulation first = *out, more;
+    for (int i = 1; i < x->p->n; i++) {
+        simulate_timeline(&more, list[i], x->price, &x->p->prices, x->mc, NULL);
+        add_simulation(out, &first, &more, x->at.t[i - 1]);
+    }
+}
+
+/* A step waits for the head's update or, with more blocks to hide it behind, does not: the longer
+ * of two lines, of which that through few blocks may be below both. */
+static void simulate_prepared(struct simulation *out, const struct pricing *x)
+{
+    struct simulation hidden;
+    simulate_lists(out, x, x->p->timeline);
+    if (!x->p->hidden[0])
+        return;
+    simulate_lists(&hidden, x, x->p->hidden);
+    if (hidden.step_s <= out->step_s)
+        return;
+    out->step_s = hidden.step_s;
+    memcpy(out->section_s, hidden.section_s, sizeof out->section_s);
+    memcpy(out->exposed_s, hidden.exposed_s, sizeof out->exposed_s);
+}
+
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc)
 {
     enum { SMALL = 256 };
@@ -635,12 +688,7 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
     if (is_open(p))
         at = fill_blocks(out, p, mc);
     prices_fill(price, &p->prices, mc);
-    simulate_timeline(&out->simulation, p->timeline[0], price, &p->prices, mc, NULL);
-    struct simulation first = out->simulation, more;
-    for (int i = 1; i < p->n; i++) {
-        simulate_timeline(&more, p->timeline[i], price, &p->prices, mc, NULL);
-        add_simulation(&out->simulation, &first, &more, at.t[i - 1]);
-    }
+    simulate_prepared(&out->simulation, &(struct pricing){p, mc, price, at});
     fill_rest(out, &of, mc);
     if (!is_small)
         free(price);

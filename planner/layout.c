@@ -34,36 +34,84 @@ static int larger_first(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-/* A buffer that has its place. */
+/* Buffers that have their places, sorted by these: field by field, since most are passed over for
+ * their lifetimes alone, several at a time. */
 struct placed {
-    int64_t offset, end;
-    int32_t first_op, last_op;
+    size_t n;
+    int64_t *offset, *end;
+    int32_t *first_op, *last_op;
 };
 
-/* Lowest gap among the buffers that are live at the same time as b; placed is sorted by offset. */
-static int64_t first_fit(
-    const struct placed *placed, size_t n, const struct buffer *b, int64_t base)
+enum { LOOK = 16 };
+
+/* From i on, a place before which no buffer is live at the same time as b. */
+static size_t skip_others(const struct placed *p, size_t i, const struct buffer *b)
+{
+    int32_t first = b->first_op, last = b->last_op;
+    for (; i + LOOK <= p->n; i += LOOK) {
+        int32_t live = 0;
+        for (size_t k = i; k < i + LOOK; k++)
+            live |= (p->first_op[k] <= last) & (p->last_op[k] >= first);
+        if (live)
+            break;
+    }
+    return i;
+}
+
+/* Lowest gap among the buffers that are live at the same time as b. */
+static int64_t first_fit(const struct placed *p, const struct buffer *b, int64_t base)
 {
     int64_t offset = aligned(base, b);
-    for (size_t i = 0; i < n; i++) {
-        const struct placed *p = &placed[i];
-        if (p->first_op > b->last_op || b->first_op > p->last_op)
-            continue;
-        if (p->offset - offset >= b->bytes)
-            break;
-        if (p->end > offset)
-            offset = aligned(p->end, b);
+    for (size_t i = 0; i < p->n;) {
+        i = skip_others(p, i, b);
+        for (size_t end = i + LOOK < p->n ? i + LOOK : p->n; i < end; i++) {
+            if (p->first_op[i] > b->last_op || b->first_op > p->last_op[i])
+                continue;
+            if (p->offset[i] - offset >= b->bytes)
+                return offset;
+            if (p->end[i] > offset)
+                offset = aligned(p->end[i], b);
+        }
     }
     return offset;
 }
 
-/* Keep placed sorted. */
-static void insert_by_offset(struct placed *placed, size_t n, const struct buffer *b)
+/* Keep them sorted. */
+static void insert_by_offset(struct placed *p, const struct buffer *b)
 {
-    size_t i = n;
-    for (; i > 0 && placed[i - 1].offset > b->offset; i--)
-        placed[i] = placed[i - 1];
-    placed[i] = (struct placed){b->offset, b->offset + b->bytes, b->first_op, b->last_op};
+    size_t low = 0, high = p->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (p->offset[middle] > b->offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    size_t behind = p->n++ - low;
+    memmove(p->offset + low + 1, p->offset + low, behind * sizeof(*p->offset));
+    memmove(p->end + low + 1, p->end + low, behind * sizeof(*p->end));
+    memmove(p->first_op + low + 1, p->first_op + low, behind * sizeof(*p->first_op));
+    memmove(p->last_op + low + 1, p->last_op + low, behind * sizeof(*p->last_op));
+    p->offset[low] = b->offset;
+    p->end[low] = b->offset + b->bytes;
+    p->first_op[low] = b->first_op;
+    p->last_op[low] = b->last_op;
+}
+
+static struct placed placed_new(size_t most)
+{
+    return (struct placed){.offset = base_alloc(most * sizeof(int64_t)),
+        .end = base_alloc(most * sizeof(int64_t)),
+        .first_op = base_alloc(most * sizeof(int32_t)),
+        .last_op = base_alloc(most * sizeof(int32_t))};
+}
+
+static void placed_release(struct placed *p)
+{
+    free(p->offset);
+    free(p->end);
+    free(p->first_op);
+    free(p->last_op);
 }
 
 static bool has_any(const struct schedule *s, enum memory memory)
@@ -79,7 +127,7 @@ static bool has_any(const struct schedule *s, enum memory memory)
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
 {
     struct buffer **pending = base_alloc(sizeof(*pending) * (size_t)(s->n_buffers + 1));
-    struct placed *placed = base_alloc(sizeof(*placed) * (size_t)(s->n_buffers + 1));
+    struct placed placed = placed_new((size_t)s->n_buffers + 1);
     size_t n = 0;
     for (int32_t i = 0; i < s->n_buffers; i++)
         if (s->buffers[i].section == section && s->buffers[i].memory == memory)
@@ -87,12 +135,12 @@ static int64_t place_section(struct schedule *s, int section, enum memory memory
     qsort(pending, n, sizeof(*pending), larger_first);
     int64_t end = base;
     for (size_t i = 0; i < n; i++) {
-        pending[i]->offset = first_fit(placed, i, pending[i], base);
-        insert_by_offset(placed, i, pending[i]);
+        pending[i]->offset = first_fit(&placed, pending[i], base);
+        insert_by_offset(&placed, pending[i]);
         if (pending[i]->offset + pending[i]->bytes > end)
             end = pending[i]->offset + pending[i]->bytes;
     }
-    free(placed);
+    placed_release(&placed);
     free(pending);
     return end;
 }

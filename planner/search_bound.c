@@ -28,6 +28,7 @@ struct wires {
 struct traffic {
     struct wires micro, last, boundary;
     double norm_s, update_s;
+    double first_elems; /* of the unit that is updated first, whole */
 };
 
 enum { UNIT_EMBEDDING, UNIT_BLOCK, UNIT_HEAD, UNIT_KINDS };
@@ -352,6 +353,7 @@ static struct traffic price_traffic(const struct traffic_kind *k, const struct m
         struct unit_s u = price_unit(&k->key, mc, &s, &k->units[i]);
         add_unit(&t, &k->key, &u, i, k->units[i].times);
     }
+    t.first_elems = k->units[UNIT_EMBEDDING].elems;
     t.last.gather = t.micro.gather;
     t.last.gather_exposed = t.micro.gather_exposed;
     t.last.reduce += t.micro.reduce;
@@ -390,18 +392,19 @@ static double boundary_s(
     return strategy_parks_gradients(s) ? 0 : t->norm_s; /* or taken during the backward pass */
 }
 
-/* The first micro step: each unit is updated before its forward, so backward comes after all
- * updates, and after all reading for them. */
+/* The first micro step: each unit is updated before its forward, so nothing comes before the first
+ * one's update, and backward comes after all of them, and after all reading for them. */
 static double first_s(const struct bounds *b, const struct machine *mc,
     const struct compute_s *compute, const struct traffic *t, const struct strategy *s)
 {
     struct wires wires = s->grad_accum > 1 ? t->micro : t->last;
     if (!(s->offload & OFFLOAD_OPTIMIZER))
         return section_s(mc, compute, &wires);
-    double own = b->trained / (double)strategy_optimizer_shards(s);
+    double shards = (double)strategy_optimizer_shards(s), own = b->trained / shards;
+    double first = machine_host_adam_s(mc, t->first_elems / shards * price_host_share(s));
     double update = machine_host_adam_s(mc, own * price_host_share(s)) + compute->after;
     wires.gather += t->boundary.reduce;
-    double least = fmax(section_s(mc, compute, &wires), update);
+    double least = fmax(first + section_s(mc, compute, &wires), update);
     if (!(s->offload & OFFLOAD_DISK))
         return least;
     double read = machine_disk_s(mc, (double)state_elem_bytes(s) * own);

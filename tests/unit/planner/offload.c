@@ -247,6 +247,39 @@ static void updates_hide_behind_the_next_forward(void **state)
     }
 }
 
+/* From few blocks as from all of them, whether the host is faster than the forward pass or not, and
+ * whether its last update, of a head of two or three blocks' size, hides or shows. */
+static void a_few_blocks_say_what_updates_of_many_show(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"llama-2-7b", "llama-3.1-8b", "gpt2-xl"};
+    static const double speeds[] = {0.2, 0.6, 1, 1.5, 3, 10};
+    for (size_t k = 0; k < BASE_COUNT(models); k++)
+        for (int kind = STRATEGY_ZERO1; kind <= STRATEGY_ZERO3; kind++)
+            for (int64_t micro = 1; micro <= 16; micro *= 2)
+                for (size_t i = 0; i < BASE_COUNT(speeds); i++) {
+                    struct err e = ERR_INIT;
+                    struct model m;
+                    struct machine mc = machine_of("h100-sxm", 1, "berth");
+                    struct strategy s = strategy_default((enum strategy_kind)kind, 8, 8);
+                    struct estimate quick, whole;
+                    assert_int_equal(model_find(&m, models[k], &e), RC_OK);
+                    s.seq = 1024;
+                    s.micro_batch = micro;
+                    s.grad_accum = 1 + micro % 3;
+                    s.offload = OFFLOAD_OPTIMIZER;
+                    if (kind == STRATEGY_ZERO3 && i % 2)
+                        s.offload |= OFFLOAD_PARAMETERS;
+                    mc.host_adam_bytes_per_s *= speeds[i];
+                    assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
+                    assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);
+                    if (!(fabs(quick.step_s / whole.step_s - 1) <= 1e-2))
+                        fail_msg("%s, %s, micro batch %d, host at %g: %.6g s, all blocks %.6g s",
+                            models[k], strategy_kind_name(s.kind), (int)micro, speeds[i],
+                            quick.step_s, whole.step_s);
+                }
+}
+
 /* Up: every gather's shard, that is blocks twice but the last, embedding and head once, in two
  * bytes, and from the second micro step on gradients so far, in four. Down: gradients, each time.
  */
@@ -511,6 +544,7 @@ int test_offload(void)
         cmocka_unit_test(block_inputs_lie_on_the_host),
         cmocka_unit_test(a_step_with_states_on_disk_waits_for_the_disk),
         cmocka_unit_test(updates_hide_behind_the_next_forward),
+        cmocka_unit_test(a_few_blocks_say_what_updates_of_many_show),
         cmocka_unit_test(copies_of_parameters_feed_the_gathers),
         cmocka_unit_test(offloaded_steps_of_deepspeed_grow_as_published),
         cmocka_unit_test(deepspeed_writes_gradients_to_disk),
