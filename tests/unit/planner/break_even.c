@@ -12,29 +12,6 @@
 #include "base/units.h"
 #include "lib_market.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    return rates_judged(&rates, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
-
-static uint32_t seed;
-static int64_t pick(int64_t n)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (int64_t)(seed >> 8) % n;
-}
-
 /* Three GPUs on demand and one of them on spot nodes, with the billing rules that markets have. */
 static struct offers *random_market(void)
 {
@@ -43,17 +20,17 @@ static struct offers *random_market(void)
     struct offers *l = offers_new();
     for (int i = 0; i < 4; i++) {
         char id[8] = {(char)('a' + i), '\0'};
-        int64_t price = per_hour[i] * (USD_MICRO / 2 + pick(USD_MICRO));
-        struct offer o = market_offer(id, gpus[i], 8, 1 + pick(8), price);
+        int64_t price = per_hour[i] * (USD_MICRO / 2 + market_pick(USD_MICRO));
+        struct offer o = market_offer(id, gpus[i], 8, 1 + market_pick(8), price);
         if (i == 3) {
             o.market = MARKET_SPOT;
-            o.interruptions_per_hour = 0.001 * (double)pick(20);
-            o.notice_s = (double)pick(2) * 120;
+            o.interruptions_per_hour = 0.001 * (double)market_pick(20);
+            o.notice_s = (double)market_pick(2) * 120;
         }
-        o.granularity_s = pick(2) ? 3600 : 1;
-        o.setup_usd_micro = pick(3) * USD_MICRO;
-        o.egress_usd_micro_per_gib = pick(2) * 100000;
-        o.storage_usd_micro_per_gib_month = pick(2) * 200000;
+        o.granularity_s = market_pick(2) ? 3600 : 1;
+        o.setup_usd_micro = market_pick(3) * USD_MICRO;
+        o.egress_usd_micro_per_gib = market_pick(2) * 100000;
+        o.storage_usd_micro_per_gib_month = market_pick(2) * 200000;
         market_add(l, o);
     }
     return l;
@@ -65,7 +42,7 @@ static bool wins_at(const struct job *j, const struct offers *l, size_t i, int64
     struct offer o = *offers_at(l, i);
     o.price_usd_micro_per_hour = price_micro;
     struct offers *changed = market_with(l, i, o);
-    struct search *s = market_plans(j, changed, rates, 0);
+    struct search *s = market_plans(j, changed, 0);
     bool wins = s->n_plans > 0 && s->plans[0].offer == i;
     search_free(s);
     offers_free(changed);
@@ -79,14 +56,15 @@ static void check_tie(const struct job *j, const struct offers *l, const struct 
     int64_t tie = t->tie_usd_micro;
     if (tie < 0) {
         if (wins_at(j, l, t->offer, 0))
-            fail_msg("seed %u: offer %zu wins for nothing", seed, t->offer);
+            fail_msg("seed %u: offer %zu wins for nothing", market_seed, t->offer);
         return;
     }
     if (tie >= CENT && !wins_at(j, l, t->offer, tie - CENT))
-        fail_msg(
-            "seed %u: offer %zu does not win a cent below %lld", seed, t->offer, (long long)tie);
+        fail_msg("seed %u: offer %zu does not win a cent below %lld", market_seed, t->offer,
+            (long long)tie);
     if (wins_at(j, l, t->offer, tie + CENT))
-        fail_msg("seed %u: offer %zu wins a cent above %lld", seed, t->offer, (long long)tie);
+        fail_msg(
+            "seed %u: offer %zu wins a cent above %lld", market_seed, t->offer, (long long)tie);
 }
 
 /* The market is planned again with that price of a node-hour, a cent less and a cent more. */
@@ -97,13 +75,14 @@ static void a_cent_decides_who_wins(void **state)
     int ties = 0;
     for (int i = 0; i < 12; i++) {
         struct err e = ERR_INIT;
-        seed = 77 + (uint32_t)i;
+        market_seed = 77 + (uint32_t)i;
         struct offers *l = random_market();
-        struct job j = market_job(models[i % 3], 2000000000 + pick(100) * 50000000, 1024, 256);
+        struct job j =
+            market_job(models[i % 3], 2000000000 + market_pick(100) * 50000000, 1024, 256);
         j.objective = i % 2 ? OBJECTIVE_BALANCED : OBJECTIVE_COST;
         j.spot = SPOT_ALLOW;
-        struct search *s = market_plans(&j, l, rates, 0);
-        struct search_input in = {.job = &j, .offers = l, .rates = rates};
+        struct search *s = market_plans(&j, l, 0);
+        struct search_input in = {.job = &j, .offers = l, .rates = market_rates};
         struct break_even *all = NULL;
         size_t n = 0;
         assert_int_equal(break_even_find(&all, &n, &in, s, 0, &e), RC_OK);
@@ -133,8 +112,8 @@ static void it_is_the_cost_of_the_first_over_the_hours_of_the_other(void **state
     market_add(l, market_offer("b", "a100-80-sxm", 8, 1, 10 * USD_MICRO));
     for (int time = 0; time < 2; time++) {
         j.objective = time ? OBJECTIVE_TIME : OBJECTIVE_COST;
-        struct search *s = market_plans(&j, l, rates, 0);
-        struct search_input in = {.job = &j, .offers = l, .rates = rates};
+        struct search *s = market_plans(&j, l, 0);
+        struct search_input in = {.job = &j, .offers = l, .rates = market_rates};
         struct break_even *all = NULL;
         size_t n = 0;
         assert_int_equal(break_even_find(&all, &n, &in, s, 0, &e), RC_OK);
@@ -172,16 +151,16 @@ static void no_price_makes_up_for_a_limit(void **state)
     struct offer fee = market_offer("fee", "b200", 8, 1, 16 * USD_MICRO);
     fee.setup_usd_micro = 100000 * USD_MICRO;
     market_add(l, fee);
-    struct search *s = market_plans(&j, l, rates, 0);
+    struct search *s = market_plans(&j, l, 0);
     double fast_s = 0;
     for (size_t i = 0; i < s->n_plans; i++)
         if (s->plans[i].offer == 0)
             fast_s = s->plans[i].bill.run_s[BILL_MID];
     search_free(s);
     j.deadline_s = 1.1 * fast_s;
-    s = market_plans(&j, l, rates, 0);
+    s = market_plans(&j, l, 0);
     assert_int_equal(s->plans[0].offer, 0);
-    struct search_input in = {.job = &j, .offers = l, .rates = rates};
+    struct search_input in = {.job = &j, .offers = l, .rates = market_rates};
     struct break_even *all = NULL;
     size_t n = 0;
     assert_int_equal(break_even_find(&all, &n, &in, s, 0, &e), RC_OK);
@@ -213,8 +192,9 @@ static void the_other_kind_is_found_beyond_the_list_and_beyond_the_budget(void *
     market_add(l, market_offer("a2", "h100-sxm", 8, 1, 17 * USD_MICRO));
     market_add(l, market_offer("b", "a100-80-sxm", 8, 1, 90 * USD_MICRO));
     for (int i = 0; i < 2; i++) {
-        struct search *s = market_plans(&j, l, rates, i ? 0 : 1);
-        struct search_input in = {.job = &j, .offers = l, .rates = rates, .max_plans = i ? 0 : 1};
+        struct search *s = market_plans(&j, l, i ? 0 : 1);
+        struct search_input in = {
+            .job = &j, .offers = l, .rates = market_rates, .max_plans = i ? 0 : 1};
         struct break_even *all = NULL;
         size_t n = 0;
         if (i)
@@ -241,5 +221,5 @@ int test_break_even(void)
         cmocka_unit_test(no_price_makes_up_for_a_limit),
         cmocka_unit_test(the_other_kind_is_found_beyond_the_list_and_beyond_the_budget),
     };
-    return cmocka_run_group_tests_name("break_even", tests, setup, teardown);
+    return cmocka_run_group_tests_name("break_even", tests, market_setup, market_teardown);
 }

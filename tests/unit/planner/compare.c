@@ -16,20 +16,7 @@
 #include "planner/engine_use.h"
 #include "planner/hardware.h"
 
-static struct rates *rates;
-
-static int make_rates(void **state)
-{
-    (void)state;
-    return rates_builtin(&rates, NULL);
-}
-
-static int free_rates(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
+#include "lib_market.h"
 
 /* Nodes of eight H100 on InfiniBand, without a price or a number of them. */
 static struct offer h100_node(void)
@@ -63,7 +50,7 @@ static struct compared compare(enum engine g, const char *model, int64_t nodes)
     struct compared x;
     struct offer o = h100_node();
     struct job j = job_of(model);
-    if (compare_engine(&x, g, &j, &o, nodes, rates, &e))
+    if (compare_engine(&x, g, &j, &o, nodes, market_rates, &e))
         fail_msg("%s", e.msg);
     job_release(&j);
     return x;
@@ -180,5 +167,6 @@ int test_compare(void)
         cmocka_unit_test(refuted_claims_concern_no_result),
         cmocka_unit_test(bad_claims_are_refused),
     };
-    return cmocka_run_group_tests_name("planner/compare", tests, make_rates, free_rates);
+    return cmocka_run_group_tests_name(
+        "planner/compare", tests, market_setup_fitted, market_teardown);
 }

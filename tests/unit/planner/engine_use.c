@@ -12,44 +12,16 @@
 
 #include "base/alloc.h"
 #include "base/json.h"
-#include "inventory/offer.h"
-#include "planner/estimate.h"
 #include "planner/hardware.h"
-#include "planner/model.h"
-#include "planner/search.h"
 
-static struct rates *rates;
-
-static int make_rates(void **state)
-{
-    (void)state;
-    return rates_builtin(&rates, NULL);
-}
-
-static int free_rates(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
+#include "lib_market.h"
 
 static struct offer h100s(int64_t nodes)
 {
-    struct offer o;
-    offer_init(&o);
-    offer_put_text(&o, OFFER_ID, "x", PROVENANCE_REPORTED);
-    offer_put_number(&o, OFFER_DEVICE, DEVICE_GPU, PROVENANCE_REPORTED);
-    offer_put_text(&o, OFFER_GPU, "h100-sxm", PROVENANCE_REPORTED);
-    o.gpus_per_node = 8;
-    o.price_usd_micro_per_hour = 20000000;
-    o.market = MARKET_ON_DEMAND;
+    struct offer o = market_offer("x", "h100-sxm", 8, nodes, 20 * USD_MICRO);
     o.ram_bytes = 2048LL << 30;
-    if (nodes > 1) {
-        o.fabric = FABRIC_INFINIBAND;
+    if (nodes > 1)
         o.inter_gbps_per_node = 3200;
-        o.max_nodes_one_fabric = nodes;
-    }
-    offer_settle(&o);
     return o;
 }
 
@@ -63,7 +35,7 @@ static struct job job_for(enum engine g)
     j.seq = 4096;
     j.global_batch_tokens = 64 * 4096;
     j.engine = g;
-    engine_stack(j.stack, rates, g);
+    engine_stack(j.stack, market_rates, g);
     assert_int_equal(job_finish(&j, NULL), RC_OK);
     return j;
 }
@@ -149,7 +121,7 @@ static void parts_and_allocator_are_the_peak(void **state)
     struct machine mc;
     struct job j = job_for(ENGINE_FSDP2);
     assert_int_equal(hardware_from_offer(&hw, &o, 1, NULL), RC_OK);
-    assert_int_equal(machine_make(&mc, rates, &hw, j.stack, NULL), RC_OK);
+    assert_int_equal(machine_make(&mc, market_rates, &hw, j.stack, NULL), RC_OK);
     bool has_fitting = false, has_too_large = false;
     for (int mb = 1; mb <= 32; mb++) {
         struct strategy s = strategy_default(STRATEGY_ZERO3, 8, 8);
@@ -180,7 +152,7 @@ static double fastest_of_stage(
     struct space space;
     const struct shape_of_ranks shape = {8, 8, true};
     assert_int_equal(hardware_from_offer(&hw, o, 1, NULL), RC_OK);
-    assert_int_equal(machine_make(&mc, rates, &hw, j->stack, NULL), RC_OK);
+    assert_int_equal(machine_make(&mc, market_rates, &hw, j->stack, NULL), RC_OK);
     space_make(&space, j, &shape, stage);
     assert_true(space.n > 0 || stage != SPACE_USUAL);
     for (size_t i = 0; i < space.n; i++) {
@@ -218,7 +190,7 @@ static void the_plan_of_an_engine_is_the_fastest_that_fits(void **state)
         struct strategy best;
         struct err e = ERR_INIT;
         offers_add(list, &o, NULL);
-        struct search_input in = {.job = &j, .offers = list, .rates = rates};
+        struct search_input in = {.job = &j, .offers = list, .rates = market_rates};
         assert_int_equal(search_run(&s, &in, &e), RC_OK);
         double least = fastest_run_s(&j, &o, &best);
         assert_int_equal(s->n_plans, least < INFINITY);
@@ -272,7 +244,7 @@ static void split_states_are_saved_in_parts(void **state)
     struct model m;
     assert_int_equal(model_find(&m, "llama-3-70b", NULL), RC_OK);
     assert_int_equal(hardware_from_offer(&hw, &o, 8, NULL), RC_OK);
-    assert_int_equal(machine_make(&mc, rates, &hw, "megatron", NULL), RC_OK);
+    assert_int_equal(machine_make(&mc, market_rates, &hw, "megatron", NULL), RC_OK);
     struct strategy s = strategy_default(STRATEGY_ZERO1, 64, 8);
     engine_take(&s, ENGINE_MEGATRON, "megatron");
     struct save_s whole = estimate_save_s(1e12, &s, &mc);
@@ -293,5 +265,6 @@ int test_engine_use(void)
         cmocka_unit_test(strategies_of_engines_survive_json),
         cmocka_unit_test(split_states_are_saved_in_parts),
     };
-    return cmocka_run_group_tests_name("planner/engine_use", tests, make_rates, free_rates);
+    return cmocka_run_group_tests_name(
+        "planner/engine_use", tests, market_setup_fitted, market_teardown);
 }

@@ -3,8 +3,33 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+#include "base/json.h"
+
+struct rates *market_rates;
+
+int market_setup(void **state)
+{
+    (void)state;
+    return rates_judged(&market_rates, NULL);
+}
+
+int market_setup_fitted(void **state)
+{
+    (void)state;
+    return rates_builtin(&market_rates, NULL);
+}
+
+int market_teardown(void **state)
+{
+    (void)state;
+    rates_free(market_rates);
+    return 0;
+}
 
 struct offer market_offer(
     const char *id, const char *gpu, int64_t gpus, int64_t nodes, int64_t price_micro)
@@ -56,13 +81,32 @@ struct job market_job(const char *model, int64_t tokens, int64_t seq, int64_t se
     return j;
 }
 
-struct search *market_plans(
-    const struct job *j, const struct offers *l, const struct rates *rates, size_t n)
+struct search *market_plans(const struct job *j, const struct offers *l, size_t n)
 {
     struct err e = ERR_INIT;
     struct search *s = NULL;
-    struct search_input in = {.job = j, .offers = l, .rates = rates, .max_plans = n};
+    struct search_input in = {.job = j, .offers = l, .rates = market_rates, .max_plans = n};
     if (search_run(&s, &in, &e))
         fail_msg("%s", e.msg);
     return s;
+}
+
+bool market_same_strategy(const struct strategy *a, const struct strategy *b)
+{
+    struct json *v = strategy_to_json(a), *w = strategy_to_json(b);
+    char *one = json_print(v, false), *two = json_print(w, false);
+    bool is_same = strcmp(one, two) == 0;
+    free(one);
+    free(two);
+    json_free(v);
+    json_free(w);
+    return is_same;
+}
+
+uint32_t market_seed;
+
+int64_t market_pick(int64_t n)
+{
+    market_seed = market_seed * 1664525u + 1013904223u;
+    return (int64_t)(market_seed >> 8) % n;
 }

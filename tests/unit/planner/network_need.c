@@ -14,22 +14,6 @@
 #include "planner/schedule.h"
 #include "planner/simulate.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    return rates_judged(&rates, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
-
 static struct hardware hardware_of(const char *gpu, int64_t gpus, int64_t nodes, double gbps)
 {
     struct err e = ERR_INIT;
@@ -49,7 +33,7 @@ static double step_s(const struct schedule *s, struct hardware hw, double betwee
     struct op_span *spans = calloc((size_t)s->n_ops + 1, sizeof *spans);
     hw.fabric_bytes_per_s = between;
     hw.link_bytes_per_s = inside;
-    assert_int_equal(machine_make(&mc, rates, &hw, "berth", &e), RC_OK);
+    assert_int_equal(machine_make(&mc, market_rates, &hw, "berth", &e), RC_OK);
     simulate(&x, s, &mc, spans);
     free(spans);
     return x.step_s;
@@ -90,7 +74,7 @@ static void check(
     struct schedule *list = NULL;
     assert_int_equal(model_find(&m, model, &e), RC_OK);
     assert_int_equal(schedule_make(&list, &m, s, &e), RC_OK);
-    assert_int_equal(network_needs_make(&n, &m, s, hw, "berth", rates, &e), RC_OK);
+    assert_int_equal(network_needs_make(&n, &m, s, hw, "berth", market_rates, &e), RC_OK);
     if (hw->nodes > 1)
         assert_required(&n.between, list, hw, true);
     else
@@ -144,7 +128,7 @@ static void one_rank_needs_no_wires(void **state)
     struct strategy s = strategy_of(STRATEGY_DDP, &hw);
     assert_int_equal(model_find(&m, "gpt2", &e), RC_OK);
     s.seq = 1024;
-    assert_int_equal(network_needs_make(&n, &m, &s, &hw, "berth", rates, &e), RC_OK);
+    assert_int_equal(network_needs_make(&n, &m, &s, &hw, "berth", market_rates, &e), RC_OK);
     assert_false(n.between.exists);
     assert_false(n.inside.exists);
     struct str text = STR_INIT;
@@ -166,8 +150,8 @@ static void the_plans_of_a_search_have_it(void **state)
     struct offers *l = offers_new();
     market_add(l, market_offer("slow", "h100-sxm", 8, 4, 16 * USD_MICRO));
     j.objective = OBJECTIVE_TIME;
-    struct search *s = market_plans(&j, l, rates, 0);
-    struct search_input in = {.job = &j, .offers = l, .rates = rates};
+    struct search *s = market_plans(&j, l, 0);
+    struct search_input in = {.job = &j, .offers = l, .rates = market_rates};
     assert_true(s->n_plans == 1 && s->plans[0].nodes > 1);
     assert_false(s->plans[0].knows_network);
     assert_int_equal(search_find_network(s, &in, &e), RC_OK);
@@ -191,5 +175,5 @@ int test_network_need(void)
         cmocka_unit_test(one_rank_needs_no_wires),
         cmocka_unit_test(the_plans_of_a_search_have_it),
     };
-    return cmocka_run_group_tests_name("network_need", tests, setup, teardown);
+    return cmocka_run_group_tests_name("network_need", tests, market_setup, market_teardown);
 }

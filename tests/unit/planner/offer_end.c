@@ -9,22 +9,6 @@
 #include "base/units.h"
 #include "lib_market.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    return rates_judged(&rates, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
-
 /* The cheapest takes one node days; two days are left. */
 static struct offer until(const char *end, int64_t nodes)
 {
@@ -38,7 +22,7 @@ static struct search *plans_on(const struct job *j, struct offer o)
 {
     struct offers *l = offers_new();
     market_add(l, o);
-    struct search *s = market_plans(j, l, rates, 0);
+    struct search *s = market_plans(j, l, 0);
     offers_free(l);
     return s;
 }
@@ -108,5 +92,5 @@ int test_offer_end(void)
         cmocka_unit_test(more_nodes_are_taken_to_be_done_before_the_end),
         cmocka_unit_test(what_is_left_is_counted_from_when_the_offer_was_seen),
     };
-    return cmocka_run_group_tests_name("offer_end", tests, setup, teardown);
+    return cmocka_run_group_tests_name("offer_end", tests, market_setup, market_teardown);
 }

@@ -22,43 +22,17 @@
 #include "planner/plan_json.h"
 #include "planner/search_cells.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    /* a new fit must not change what is tested here */
-    return rates_judged(&rates, NULL);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
+#include "lib_market.h"
 
 static const double params_7b = 6738415616.0;
 
 static struct offer offer_of(const char *id, const char *gpu, int64_t gpus, int64_t nodes)
 {
-    struct offer o;
-    offer_init(&o);
-    offer_put_text(&o, OFFER_PROVIDER, "test", PROVENANCE_REPORTED);
-    offer_put_text(&o, OFFER_ID, id, PROVENANCE_REPORTED);
-    offer_put_text(&o, OFFER_GPU, gpu, PROVENANCE_REPORTED);
-    o.device = DEVICE_GPU;
-    o.gpus_per_node = gpus;
-    o.price_usd_micro_per_hour = USD_MICRO * gpus;
-    o.market = MARKET_ON_DEMAND;
+    struct offer o = market_offer(id, gpu, gpus, nodes, USD_MICRO * gpus);
     o.ram_bytes = 1024LL << 30;
     o.nvme_bytes = 4096LL << 30;
-    if (nodes > 1) {
-        o.fabric = FABRIC_INFINIBAND;
+    if (nodes > 1)
         o.inter_gbps_per_node = 3200;
-        o.max_nodes_one_fabric = nodes;
-    }
-    offer_settle(&o);
     return o;
 }
 
@@ -68,7 +42,7 @@ static struct machine machine_of(const char *gpu, int64_t nodes, const char *sta
     struct offer o = offer_of("x", gpu, 8, nodes);
     struct hardware hw;
     struct machine mc;
-    if (hardware_from_offer(&hw, &o, nodes, &e) || machine_make(&mc, rates, &hw, stack, &e))
+    if (hardware_from_offer(&hw, &o, nodes, &e) || machine_make(&mc, market_rates, &hw, stack, &e))
         fail_msg("%s", e.msg);
     return mc;
 }
@@ -388,14 +362,10 @@ static void parameters_leave_only_where_they_are_sharded(void **state)
 
 static struct search *search_of(const struct job *j, const struct offer *offers, size_t n)
 {
-    struct err e = ERR_INIT;
     struct offers *l = offers_new();
-    struct search *s = NULL;
     for (size_t i = 0; i < n; i++)
-        assert_int_equal(offers_add(l, &offers[i], &e), RC_OK);
-    struct search_input in = {.job = j, .offers = l, .rates = rates};
-    if (search_run(&s, &in, &e))
-        fail_msg("%s", e.msg);
+        market_add(l, offers[i]);
+    struct search *s = market_plans(j, l, 0);
     offers_free(l);
     return s;
 }
@@ -435,7 +405,7 @@ static void states_on_disk_are_a_plan_where_nothing_else_fits(void **state)
     assert_near(w.drive_writes, 763 * 12 * params_7b / 1e12, 2e-3);
     assert_near(w.drive_writes_per_day, w.drive_writes / (p->bill.run_s[BILL_MID] / 86400), 1e-9);
     assert_true(w.drive_writes_per_day > WEAR_RATED_PER_DAY);
-    struct json *v = plan_prediction_json(p, rates), *disk = json_clone(json_get(v, "disk"));
+    struct json *v = plan_prediction_json(p, market_rates), *disk = json_clone(json_get(v, "disk"));
     assert_near(json_num(disk, "written_bytes", 0), w.written_bytes, 1e-9);
     assert_near(json_num(disk, "drive_writes_per_day", 0), w.drive_writes_per_day, 1e-9);
     assert_near(json_num(json_get(json_get(v, "host"), "parts"), "optimizer", 0),
@@ -485,7 +455,7 @@ static void check_bounds(const struct job *j, const char *gpu, enum space_stage 
     struct hardware hw;
     assert_int_equal(hardware_from_offer(&hw, &o, 2, &e), RC_OK);
     struct track t = {.offer = &o};
-    assert_int_equal(machine_make(&t.machine, rates, &hw, "berth", &e), RC_OK);
+    assert_int_equal(machine_make(&t.machine, market_rates, &hw, "berth", &e), RC_OK);
     struct shape_of_ranks shape = {8, 4, true};
     struct space space;
     struct bounds *b = NULL;
@@ -554,5 +524,5 @@ int test_offload(void)
         cmocka_unit_test(states_on_disk_are_refused_where_others_do_without),
         cmocka_unit_test(bounds_of_later_stages_stay_below_what_is_simulated),
     };
-    return cmocka_run_group_tests_name("planner/offload", tests, setup, teardown);
+    return cmocka_run_group_tests_name("planner/offload", tests, market_setup, market_teardown);
 }

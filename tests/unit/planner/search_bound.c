@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -14,29 +15,6 @@
 
 #include "lib_market.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    return rates_judged(&rates, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
-
-static uint32_t seed = 20261130;
-static int64_t pick(int64_t n)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (int64_t)(seed >> 8) % n;
-}
-
 /* Tied and not, of few blocks and of many, with adapters in few bits and without. */
 static struct job random_job(int64_t ranks)
 {
@@ -44,11 +22,12 @@ static struct job random_job(int64_t ranks)
     static const struct adapter adapters[] = {{8, ADAPT_ATTENTION, 16}, {16, ADAPT_ALL, 4},
         {1, ADAPT_DOWN, 8}, {32, ADAPT_Q | ADAPT_UP, 16}};
     static const char sgd[] = "{\"optimizer\": \"sgd\"}";
-    struct job j = market_job(models[pick(4)], 1000000000, 512, ranks * ((int64_t)1 << pick(4)));
-    j.model.layers = 1 + pick(pick(2) ? 4 : 30);
-    j.allow_fp32 = pick(2);
-    if (pick(3) == 0)
-        j.model.adapter = adapters[pick(4)];
+    struct job j =
+        market_job(models[market_pick(4)], 1000000000, 512, ranks * ((int64_t)1 << market_pick(4)));
+    j.model.layers = 1 + market_pick(market_pick(2) ? 4 : 30);
+    j.allow_fp32 = market_pick(2);
+    if (market_pick(3) == 0)
+        j.model.adapter = adapters[market_pick(4)];
     j.master_bytes = MASTER_FP32 - (int)(j.model.layers % 5 % 3) * 2;
     if (j.model.layers % 3 == 0)
         assert_int_equal(json_parse(&j.training, sgd, strlen(sgd), NULL), RC_OK);
@@ -88,7 +67,7 @@ static void check_space(const struct job *j, const struct machine *mc, enum spac
     double *step_s = base_calloc(space.n + 1, sizeof *step_s);
     bounds_step_s(b, &t, step_s);
     for (size_t i = 0; i < space.n; i++)
-        if (pick(20) == 0 && machine_computes(mc, space.items[i].precision))
+        if (market_pick(20) == 0 && machine_computes(mc, space.items[i].precision))
             check_strategy(j, b, i, &space.items[i], mc, step_s[i]);
     free(step_s);
     free(t.compute_s);
@@ -103,14 +82,14 @@ static void bounds_stay_below_whole_schedules(void **state)
     static const char *const gpus[] = {"rtx4090", "a100-80-sxm", "h100-sxm", "v100-32"};
     for (int k = 0; k < 40; k++) {
         struct err e = ERR_INIT;
-        int64_t nodes = 1 + pick(2), gpn = (int64_t)1 << pick(4);
+        int64_t nodes = 1 + market_pick(2), gpn = (int64_t)1 << market_pick(4);
         struct job j = random_job(nodes * gpn);
-        struct offer o = market_offer("x", gpus[pick(4)], gpn, nodes, 1);
+        struct offer o = market_offer("x", gpus[market_pick(4)], gpn, nodes, 1);
         struct hardware hw;
         struct machine mc;
-        o.inter_gbps_per_node = (double)(100 << pick(5));
+        o.inter_gbps_per_node = (double)(100 << market_pick(5));
         assert_int_equal(hardware_from_offer(&hw, &o, nodes, &e), RC_OK);
-        assert_int_equal(machine_make(&mc, rates, &hw, "berth", &e), RC_OK);
+        assert_int_equal(machine_make(&mc, market_rates, &hw, "berth", &e), RC_OK);
         for (int stage = SPACE_USUAL; stage < SPACE_STAGES; stage++)
             check_space(&j, &mc, (enum space_stage)stage);
         job_release(&j);
@@ -119,8 +98,9 @@ static void bounds_stay_below_whole_schedules(void **state)
 
 int test_search_bound(void)
 {
+    market_seed = 20261130;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_stay_below_whole_schedules),
     };
-    return cmocka_run_group_tests_name("search_bound", tests, setup, teardown);
+    return cmocka_run_group_tests_name("search_bound", tests, market_setup, market_teardown);
 }

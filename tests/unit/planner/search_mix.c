@@ -11,22 +11,6 @@
 #include "lib_market.h"
 #include "planner/hardware.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    return rates_judged(&rates, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
-
 /* Why two offers together are no plan, NULL when nothing is said of it. Valid as long as s. */
 static const struct rejection *mix_of(const struct search *s)
 {
@@ -49,7 +33,7 @@ static struct search *plans_on(const struct job *j, const struct offer *all, siz
     struct offers *l = offers_new();
     for (size_t i = 0; i < n; i++)
         market_add(l, all[i]);
-    struct search *s = market_plans(j, l, rates, 0);
+    struct search *s = market_plans(j, l, 0);
     offers_free(l);
     return s;
 }
@@ -61,7 +45,7 @@ static double product_s(const struct offer *o)
     struct hardware hw;
     struct machine mc;
     assert_int_equal(hardware_from_offer(&hw, o, 1, &e), RC_OK);
-    assert_int_equal(machine_make(&mc, rates, &hw, "berth", &e), RC_OK);
+    assert_int_equal(machine_make(&mc, market_rates, &hw, "berth", &e), RC_OK);
     return machine_matmul_s(&mc, PRECISION_BF16, 1 << 16, 1 << 16, 1 << 20);
 }
 
@@ -175,5 +159,5 @@ int test_search_mix(void)
         cmocka_unit_test(a_deadline_that_only_both_would_keep_is_named),
         cmocka_unit_test(nothing_is_said_where_mixing_would_not_do_or_is_not_needed),
     };
-    return cmocka_run_group_tests_name("search_mix", tests, setup, teardown);
+    return cmocka_run_group_tests_name("search_mix", tests, market_setup, market_teardown);
 }

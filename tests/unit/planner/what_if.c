@@ -12,22 +12,6 @@
 #include "base/units.h"
 #include "lib_market.h"
 
-static struct rates *rates;
-
-static int setup(void **state)
-{
-    (void)state;
-    struct err e = ERR_INIT;
-    return rates_judged(&rates, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    rates_free(rates);
-    return 0;
-}
-
 static struct what_if parsed(const char *text)
 {
     struct err e = ERR_INIT;
@@ -124,7 +108,7 @@ static struct asked ask(const char *model, enum objective objective)
 {
     struct asked a = {.job = market_job(model, 5000000000, 2048, 256), .offers = market()};
     a.job.objective = objective;
-    a.search = market_plans(&a.job, a.offers, rates, 0);
+    a.search = market_plans(&a.job, a.offers, 0);
     return a;
 }
 
@@ -140,7 +124,7 @@ static struct what_if_outcome answer(struct asked *a, const char *text)
     struct err e = ERR_INIT;
     struct what_if w = parsed(text);
     struct what_if_outcome x;
-    a->in = (struct search_input){.job = &a->job, .offers = a->offers, .rates = rates};
+    a->in = (struct search_input){.job = &a->job, .offers = a->offers, .rates = market_rates};
     const struct plan *stated = a->search->n_plans > 0 ? &a->search->plans[0] : NULL;
     if (what_if_plan(&x, &w, &a->in, stated, &e))
         fail_msg("%s", e.msg);
@@ -158,7 +142,7 @@ static void assert_as_planned(
         change(&o);
         market_add(l, o);
     }
-    struct search *s = market_plans(&a->job, l, rates, 0);
+    struct search *s = market_plans(&a->job, l, 0);
     assert_int_equal(x.offers_changed, changed);
     assert_int_equal(x.has_plan, s->n_plans > 0);
     assert_int_equal(x.plan.offer, s->plans[0].offer);
@@ -240,7 +224,7 @@ static void rates_are_multiplied(void **state)
     release(&a);
 }
 
-/* The bounds of the search hold for changed rates, too. */
+/* The bounds of the search hold for changed market_rates, too. */
 static void nothing_is_pruned_that_would_win_then(void **state)
 {
     (void)state;
@@ -316,13 +300,13 @@ static void says_why_there_is_no_plan_then(void **state)
     assert_non_null(strstr(x.why_none, "price would be less than nothing"));
     a.job.deadline_s = 60;
     search_free(a.search);
-    a.search = market_plans(&a.job, a.offers, rates, 0);
+    a.search = market_plans(&a.job, a.offers, 0);
     assert_int_equal(a.search->n_plans, 0);
     x = answer(&a, "mfu=100000x link=1000x network=1000x");
     assert_false(x.flips || x.has_plan); /* boot alone takes longer */
     a.job.deadline_s = 24 * 3600;
     search_free(a.search);
-    a.search = market_plans(&a.job, a.offers, rates, 0);
+    a.search = market_plans(&a.job, a.offers, 0);
     if (a.search->n_plans == 0) {
         x = answer(&a, "mfu=10x");
         assert_true(x.flips && x.has_plan);
@@ -342,5 +326,5 @@ int test_what_if(void)
         cmocka_unit_test(says_when_another_is_rented_and_what_staying_costs),
         cmocka_unit_test(says_why_there_is_no_plan_then),
     };
-    return cmocka_run_group_tests_name("what_if", tests, setup, teardown);
+    return cmocka_run_group_tests_name("what_if", tests, market_setup, market_teardown);
 }
