@@ -212,10 +212,10 @@ static void set_latest(const struct run_info *r)
 
 enum rc run_dir_create(struct run_info *r, double wall_s, struct err *e)
 {
-    unsigned char letters[4];
+    unsigned char letters[2];
     char *runs = run_user_runs();
     enum rc rc = dir_make(runs, 0700, e);
-    for (int i = 0; !rc && i < 16; i++) { /* a taken id is a coincidence of four letters */
+    for (int i = 0; !rc && i < 16; i++) { /* a taken id is a coincidence of time and letters */
         rc = hash_random(letters, sizeof(letters), e);
         run_id_make(r->id, wall_s, letters);
         free(r->path);
@@ -404,8 +404,8 @@ static enum rc not_found(char *const *ids, size_t count, const char *name, struc
     return rc;
 }
 
-/* The run launched last: ids made in the same second do not tell. Where its link leads nowhere, the
- * newest by its id. */
+/* The run launched last, also where a clock was set back in between. Where its link leads nowhere,
+ * the newest by its id. */
 static const char *latest_id(char *const *ids, size_t count)
 {
     char *runs = run_user_runs(), *link = path_join(runs, "latest"), id[RUN_ID_TEXT] = "";

@@ -11,14 +11,16 @@
 #include "base/json.h"
 #include "base/str.h"
 
-char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[4])
+char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[2])
 {
     time_t t = (time_t)wall_s;
+    int part = (int)((wall_s - (double)t) * 26 * 26);
     struct tm tm;
     gmtime_r(&t, &tm);
     size_t n = strftime(out, RUN_ID_TEXT, "%Y%m%d-%H%M%S-", &tm);
+    const int letters[] = {part / 26, part % 26, random[0] % 26, random[1] % 26};
     for (int i = 0; i < 4; i++)
-        out[n++] = (char)('a' + random[i] % 26);
+        out[n++] = (char)('a' + letters[i]);
     out[n] = '\0';
     return out;
 }

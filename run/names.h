@@ -44,8 +44,9 @@ enum { RUN_ID_TEXT = 24 };
 #define RUN_USER_KNOWN_HOSTS "known_hosts"
 #define RUN_USER_LOGS        "logs"
 
-/* "20261130-083000-abcd": UTC time and four letters drawn from random. */
-char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[4]);
+/* "20261130-083000-abcd": UTC time, two letters for the part of the second (1/676), so that ids
+ * sort by time, and two drawn from random. */
+char *run_id_make(char out[RUN_ID_TEXT], double wall_s, const unsigned char random[2]);
 /* Exactly that form; anything else could name a path outside the folder of runs. */
 bool run_id_is_valid(const char *id);
 /* Member "id" of a document. */

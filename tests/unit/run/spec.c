@@ -157,13 +157,24 @@ static void run_ids_have_one_form(void **state)
 {
     (void)state;
     char id[RUN_ID_TEXT];
-    const unsigned char letters[4] = {0, 25, 26, 1};
-    assert_string_equal(run_id_make(id, 1796027400.0, letters), "20261130-083000-azab");
+    const unsigned char letters[2] = {25, 27};
+    assert_string_equal(run_id_make(id, 1796027400.0, letters), "20261130-083000-aazb");
+    assert_string_equal(run_id_make(id, 1796027400.9999, letters), "20261130-083000-zzzb");
     assert_true(run_id_is_valid(id));
     static const char *const bad[] = {"", "20261130-083000-abc", "20261130-083000-abcde",
         "20261130-083000-ab/d", "2026113a-083000-abcd", "20261130_083000-abcd"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_false(run_id_is_valid(bad[i]));
+}
+
+static void run_ids_made_in_one_second_sort_by_time(void **state)
+{
+    (void)state;
+    char first[RUN_ID_TEXT], second[RUN_ID_TEXT];
+    const unsigned char letters[][2] = {{25, 25}, {0, 0}};
+    run_id_make(first, 1796027400.25, letters[0]);
+    run_id_make(second, 1796027400.252, letters[1]);
+    assert_true(strcmp(first, second) < 0);
 }
 
 static void a_step_is_read_from_its_own_name_only(void **state)
@@ -204,6 +215,7 @@ int test_spec(void)
         cmocka_unit_test(refuses_what_does_not_hold_together),
         cmocka_unit_test(folders_for_states_on_disk_are_kept_and_are_absolute),
         cmocka_unit_test(run_ids_have_one_form),
+        cmocka_unit_test(run_ids_made_in_one_second_sort_by_time),
         cmocka_unit_test(a_step_is_read_from_its_own_name_only),
         cmocka_unit_test(runs_have_folders_of_their_own_in_a_shared_store),
     };
