@@ -5,18 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/tap.sh
 . tests/lib/sshd.sh
 . tests/lib/run.sh
-if [ ! -x "$sshd_binary" ]; then
-    skip e2e-failures "no sshd"
-    tap_done
-fi
-tap_cleanup() {
-    sshd_stop_all
-    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
-}
-sshd_setup "$tmp/sshd"
-sshd_start a
-sshd_start b
-sshd_hosts a b >"$tmp/hosts"
+sshd_two_nodes e2e-failures
 head -c 300000 /dev/urandom >"$tmp/data.txt"
 two_node_plan "$tmp/plan2.json"
 

@@ -5,19 +5,11 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/tap.sh
 . tests/lib/sshd.sh
 . tests/lib/run.sh
-if [ ! -x "$sshd_binary" ]; then
-    skip e2e-training "no sshd"
-    tap_done
-fi
+sshd_two_nodes e2e-training
 tap_cleanup() {
-    sshd_stop_all
-    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
+    sshd_end_everything
     ! mountpoint -q "$tmp/small" || umount "$tmp/small"
 }
-sshd_setup "$tmp/sshd"
-sshd_start a
-sshd_start b
-sshd_hosts a b >"$tmp/hosts"
 cat /usr/share/common-licenses/GPL-3 /usr/share/common-licenses/Apache-2.0 >"$tmp/text.txt"
 "$berth" offers --here --json | jq '{schema, offers: [.offers[0] | .nodes_available = 2 |
     .max_nodes_one_fabric = 2 | .fabric = "ethernet" | .inter_gbps_per_node = 10 |

@@ -5,10 +5,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/tap.sh
 . tests/lib/sshd.sh
 . tests/lib/run.sh
-if [ ! -x "$sshd_binary" ]; then
-    skip e2e-trust "no sshd"
-    tap_done
-fi
+sshd_needed e2e-trust
 tap_cleanup() { sshd_stop_all; }
 sshd_setup "$tmp/sshd"
 sshd_start a

@@ -2,7 +2,10 @@
 # and its own home for the "node" behind it. Works as root and as an ordinary user, touches nothing
 # outside $sshd_dir.
 #
+#   sshd_needed NAME          no server on this machine: the tests of NAME are skipped
 #   sshd_setup DIR            keys and folders (once)
+#   sshd_two_nodes NAME       all of a script that runs on two nodes, a and b: $tmp/hosts lists them,
+#                             and what is left of servers and runs is ended with the script
 #   sshd_start NAME [LINE...] a server; LINEs are added to its sshd_config. Sets sshd_port
 #   sshd_stop NAME            ends the server and its sessions
 #   sshd_restart NAME         starts a stopped one again, with its keys and on its port
@@ -11,6 +14,12 @@
 #   $sshd_dir/id              private key to log in with;  $sshd_dir/known_hosts   all host keys
 #   sshd_connect              array: options of berth that reach these servers and nothing else
 sshd_binary=$(command -v sshd || echo /usr/sbin/sshd)
+
+sshd_needed() {
+    [ ! -x "$sshd_binary" ] || return 0
+    skip "$1" "no sshd"
+    tap_done
+}
 
 sshd_setup() {
     sshd_dir=$1
@@ -113,6 +122,21 @@ sshd_hosts() {
     for name in "$@"; do
         echo "127.0.0.1:$(cat "$sshd_dir/$name/port") dir=$sshd_dir/$name/home/berth"
     done
+}
+
+sshd_end_everything() {
+    local p
+    sshd_stop_all
+    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
+}
+
+sshd_two_nodes() {
+    sshd_needed "$1"
+    tap_cleanup() { sshd_end_everything; }
+    sshd_setup "$tmp/sshd"
+    sshd_start a
+    sshd_start b
+    sshd_hosts a b >"$tmp/hosts"
 }
 
 # Processes that carry a run folder below DIR in environment or arguments, one per line; none is the
