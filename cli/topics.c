@@ -127,6 +127,8 @@ static void write_data_kinds(struct str *s)
                "  host:/data/chat.tok weight=0.3\n\n"
                "    kind=KIND       how it holds tokens, in place of --data-kind; see below\n"
                "    tokenizer=FILE  a tokenizer.json by which it is text (byte-level BPE)\n"
+               "    field=NAME      of a .jsonl line: what holds the text, in place of text\n"
+               "    prompt-field=NAME  what stands in front of it and is not learnt\n"
                "    mask=FILE       which tokens are learnt: for each one byte, 0 or 1, or one\n"
                "                    int32 label, -100 or the token itself\n"
                "    weight=NUMBER   its share of the sequences beside those of other files\n"

@@ -14,7 +14,7 @@
 #include "engine/tokenize.h"
 #include "planner/data_source.h"
 
-/* Another text, another tokenizer or a later version of either has another name. */
+/* Another text, tokenizer or field, or a later version of a file, has another name. */
 static enum rc name_of(char **out, const struct data_source *s, const char *dir, struct err *e)
 {
     struct stat st;
@@ -27,6 +27,8 @@ static enum rc name_of(char **out, const struct data_source *s, const char *dir,
     struct str key = STR_INIT;
     str_addf(&key, "1 %s %s %lld %lld.%09ld", tokenizer, s->path, (long long)st.st_size,
         (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    if (s->field || s->prompt)
+        str_addf(&key, " %s %s", s->field ? s->field : "text", s->prompt ? s->prompt : "");
     hash128_hex(hash128(str_text(&key), key.len), name);
     str_release(&key);
     *out = base_printf("%s/tokens-%s.tok", dir, name);
@@ -40,6 +42,8 @@ static enum rc make(const char *path, const struct data_source *s, int threads, 
     struct tokenize_options o = {.inputs = inputs,
         .n_inputs = 1,
         .tokenizer = s->tokenizer,
+        .field = s->field,
+        .prompt = s->prompt,
         .output = path,
         .kind = DATA_BERTH,
         .threads = threads};

@@ -283,9 +283,9 @@ static enum rc open_inputs(struct job *j, struct err *e)
         const char *path = j->o->inputs[i];
         in->is_lines = str_ends(path, ".jsonl");
         rc = mapped_file_open(&in->file, path, "text file", e);
-        if (!rc && !in->is_lines && j->o->prompt)
-            rc = err_set(
-                e, RC_USAGE, "'%s' is no .jsonl file, so it has no field for prompts", path);
+        if (!rc && !in->is_lines && (j->o->field || j->o->prompt))
+            rc = err_set(e, RC_USAGE, "'%s' is no .jsonl file, so it has no field '%s'", path,
+                j->o->field ? j->o->field : j->o->prompt);
         j->total_bytes += (int64_t)in->file.n;
     }
     return rc;

@@ -14,6 +14,8 @@ void data_sources_release(struct data_sources *s)
     for (size_t i = 0; i < s->n; i++) {
         free(s->v[i].path);
         free(s->v[i].tokenizer);
+        free(s->v[i].field);
+        free(s->v[i].prompt);
         free(s->v[i].mask);
     }
     free(s->v);
@@ -34,10 +36,10 @@ static enum rc set_kind(struct data_source *d, const char *value, struct err *e)
     return data_kind_parse(value, &d->kind, e);
 }
 
-static enum rc set_file(char **to, const char *value, struct err *e)
+static enum rc set_text(char **to, const char *value, const char *what, struct err *e)
 {
     if (!*value)
-        return err_set(e, RC_INVALID, "it names no file");
+        return err_set(e, RC_INVALID, "it names no %s", what);
     free(*to);
     *to = base_strdup(value);
     return RC_OK;
@@ -45,12 +47,22 @@ static enum rc set_file(char **to, const char *value, struct err *e)
 
 static enum rc set_tokenizer(struct data_source *d, const char *value, struct err *e)
 {
-    return set_file(&d->tokenizer, value, e);
+    return set_text(&d->tokenizer, value, "file", e);
 }
 
 static enum rc set_mask(struct data_source *d, const char *value, struct err *e)
 {
-    return set_file(&d->mask, value, e);
+    return set_text(&d->mask, value, "file", e);
+}
+
+static enum rc set_field(struct data_source *d, const char *value, struct err *e)
+{
+    return set_text(&d->field, value, "field", e);
+}
+
+static enum rc set_prompt(struct data_source *d, const char *value, struct err *e)
+{
+    return set_text(&d->prompt, value, "field", e);
 }
 
 static enum rc check_weight(double weight, struct err *e)
@@ -85,6 +97,8 @@ static const struct {
 } KEYS[] = {
     {"kind=", set_kind},
     {"tokenizer=", set_tokenizer},
+    {"field=", set_field},
+    {"prompt-field=", set_prompt},
     {"mask=", set_mask},
     {"weight=", set_weight},
     {"documents=", set_documents},
@@ -156,6 +170,9 @@ static enum rc parse_one(struct data_source *d, const char *text, struct err *e)
             err_in(e, "data '%s': '%s%s'", d->path, KEYS[key].name, value);
         free(value);
     }
+    if (!rc && (d->field || d->prompt) && !d->tokenizer)
+        rc = err_set(e, RC_USAGE,
+            "data '%s' names a field, which only text with a tokenizer=FILE has", d->path);
     return rc ? rc : check_places(d, e);
 }
 
@@ -200,6 +217,8 @@ struct json *data_sources_to_json(const struct data_sources *s)
         json_add_str(o, "path", d->path);
         json_add_str(o, "kind", data_kind_name(d->kind));
         json_add_str(o, "tokenizer", d->tokenizer);
+        json_add_str(o, "field", d->field);
+        json_add_str(o, "prompt_field", d->prompt);
         json_add_str(o, "mask", d->mask);
         json_add_num(o, "weight", d->weight);
         json_add_bool(o, "documents_apart", d->is_apart);
@@ -225,6 +244,8 @@ static enum rc read_one(struct data_source *d, const struct json *o, struct err 
     d->is_on_nodes = true;
     d->path = base_strdup(path);
     d->tokenizer = text_of(o, "tokenizer");
+    d->field = text_of(o, "field");
+    d->prompt = text_of(o, "prompt_field");
     d->mask = text_of(o, "mask");
     d->weight = json_num(o, "weight", 1);
     d->is_apart = json_bool(o, "documents_apart", false);

@@ -1,8 +1,8 @@
 /* What a run trains on: one or several files, each with how it is read and how often it is taken.
  *
  * As text, with DATA_SEPARATOR between sources, since a path may have any other character:
- * [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [mask=FILE] [weight=NUMBER]
- * [documents=joined|apart] [eos=ID]. Without a word in front a path is local: a file of the user's
+ * [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [field=NAME] [prompt-field=NAME]
+ * [mask=FILE] [weight=NUMBER] [documents=joined|apart] [eos=ID]. Without a word in front a path is local: a file of the user's
  * machine that is sent to the nodes; host: and shared: name one that is on every node. Tokenizer
  * and mask lie where the file itself does. */
 #ifndef PLANNER_DATA_SOURCE_H
@@ -25,6 +25,8 @@ struct data_source {
     char *path;
     enum data_kind kind;
     char *tokenizer; /* tokenizer.json for kind text; NULL: none */
+    char *field;     /* of a .jsonl line, that holds the text; NULL: "text" */
+    char *prompt;    /* field in front of it that is read and not learnt; NULL: none */
     char
         *mask; /* what counts as a target (engine/data.h); NULL: every token, or as the file says */
     bool is_apart; /* the first token of a document is no target */

@@ -5,18 +5,8 @@ cd "$(dirname "$0")/../.." || exit 1
 . tests/lib/tap.sh
 . tests/lib/sshd.sh
 . tests/lib/run.sh
-if [ ! -x "$sshd_binary" ]; then
-    skip e2e-data "no sshd"
-    tap_done
-fi
-tap_cleanup() {
-    sshd_stop_all
-    for p in $(left_of "$sshd_dir" | cut -d' ' -f1); do kill -9 "$p"; done
-}
-sshd_setup "$tmp/sshd"
-sshd_start a
-sshd_start b
-sshd_hosts a b >"$tmp/hosts2"
+sshd_two_nodes e2e-data
+mv "$tmp/hosts" "$tmp/hosts2"
 head -n 1 "$tmp/hosts2" >"$tmp/hosts1"
 
 tokenizer=$top/tests/golden/tokenizers/llama3.json
@@ -69,6 +59,20 @@ losses_agree() {
         "$tmp/both" | grep -qx true
 }
 
+the_fields_that_hold_prompt_and_text_can_be_named() {
+    jq -c '{question: .text[:80], answer: .text[80:]}' "$tmp/web.jsonl" >"$tmp/qa.jsonl"
+    exits 0 "$berth" data tokenize "$tmp/qa.jsonl" --tokenizer "$tokenizer" --field answer \
+        --prompt-field question -o "$tmp/qa.tok"
+    rm -r "$sshd_dir/a/home/berth/data/tokens"
+    exits 0 "$berth" launch "$tmp/plan.json" --hosts "$tmp/hosts1" "${sshd_connect[@]}" \
+        --data "local:$tmp/qa.jsonl" tokenizer="$tokenizer" field=answer prompt-field=question
+    cmp "$tmp/qa.tok" "$sshd_dir"/a/home/berth/data/tokens/*.tok
+    exits 2 "$berth" launch "$tmp/plan.json" --hosts "$tmp/hosts1" "${sshd_connect[@]}" \
+        --data "local:$tmp/qa.jsonl" field=answer
+    says "only text with a tokenizer=FILE has" "$tmp/err"
+    nothing_left
+}
+
 # Documents packed into sequences, each seen by itself: another loss than of joined ones, the same on
 # any number of ranks; memory is that of the plan to the byte.
 packed_documents_are_learnt_apart() {
@@ -99,7 +103,8 @@ hosts_whose_files_differ_are_named() {
 }
 
 for f in text_and_a_masked_file_are_blended_and_learnt one_rank_sees_the_same_batches_as_two \
-    packed_documents_are_learnt_apart hosts_whose_files_differ_are_named; do
+    the_fields_that_hold_prompt_and_text_can_be_named packed_documents_are_learnt_apart \
+    hosts_whose_files_differ_are_named; do
     t "$f" "$f"
 done
 tap_done
