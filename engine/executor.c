@@ -217,13 +217,21 @@ void executor_write_trace(
     }
 }
 
+/* Blocks are alike: a warm-up that has computed the first one has nothing new in the others. What
+ * ranks do together they all do. */
+static bool is_warm(const struct executor *x, const struct op *op)
+{
+    return x->context.is_warm_up && op->lane == LANE_COMPUTE && op->unit > 1 &&
+           op->unit < x->s->n_units - 1;
+}
+
 static enum rc run_section(
     struct executor *x, const struct section *sec, struct step_result *out, struct err *e)
 {
     for (int32_t i = 0; i < sec->n_ops; i++) {
         const struct op *op = &x->s->ops[sec->first_op + i];
         struct task t = {.op = op, .index = sec->first_op + i};
-        t.is_idle = (op->flags & OP_UPDATE) && !x->is_pending;
+        t.is_idle = is_warm(x, op) || ((op->flags & OP_UPDATE) && !x->is_pending);
         for (int a = 0; a < op->n_args; a++)
             t.arg[a] = executor_address(x, &op->arg[a]);
         x->o.device->submit(x->device, &t);
@@ -299,7 +307,8 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
             set_context(x, p); /* until here they are those of the update before */
         rc = sec->kind == SECTION_BOUNDARY
                  ? run_section(x, sec, out, e)
-                 : run_micro_steps(x, sec, sec->repeat, fill, arg, out, e);
+                 : run_micro_steps(
+                       x, sec, x->context.is_warm_up ? 1 : sec->repeat, fill, arg, out, e);
     }
     if (rc)
         return rc;

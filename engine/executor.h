@@ -84,8 +84,8 @@ struct evaluation {
 enum rc executor_evaluate(struct executor *x, int64_t micro_steps, fill_fn *fill, void *arg,
     struct evaluation *out, struct err *e);
 
-/* Every operation of every section once on whatever the slab holds, without an update: connections,
- * pages and code are warm afterwards, state is unchanged. */
+/* Every section once on whatever the slab holds, computing one block of those that are alike,
+ * without an update: connections and code are warm afterwards, state is unchanged. */
 enum rc executor_warm_up(struct executor *x, struct err *e);
 
 /* --- state between steps, after executor_flush --- */

@@ -31,6 +31,23 @@ void ranks_check(enum rc rc, const struct err *e)
     abort();
 }
 
+struct strategy ranks_strategy(enum strategy_kind kind, int64_t ranks, int64_t accum)
+{
+    struct strategy s = strategy_default(kind, ranks, ranks);
+    s.seq = 24;
+    s.micro_batch = 1;
+    s.grad_accum = accum;
+    s.precision = PRECISION_FP32;
+    return s;
+}
+
+struct strategy ranks_hsdp(int64_t ranks, int64_t accum)
+{
+    struct strategy s = ranks_strategy(STRATEGY_HSDP, ranks, accum);
+    s.shard_degree = 2;
+    return s;
+}
+
 static const char *const SCRATCH = "/tmp";
 
 static void *rank_main(void *arg)

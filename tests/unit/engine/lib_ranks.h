@@ -13,6 +13,11 @@ struct rank {
     void *arg;
 };
 
+/* Small, in fp32: sequences of 24, one a micro batch. */
+struct strategy ranks_strategy(enum strategy_kind kind, int64_t ranks, int64_t accum);
+/* The same in shard groups of two. */
+struct strategy ranks_hsdp(int64_t ranks, int64_t accum);
+
 /* Run fn on s->ranks threads, each with an executor of the schedule; fails the test on errors of
  * set-up. threads: of the compute lane. */
 struct rank_options {
