@@ -251,11 +251,12 @@ CALIBRATION_DATE ?= 2026-11-30
 golden: all
 	@tests/golden/make
 
-# every file tests/bench/NAME.c is a program of its own
-BENCH_BINS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
-$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(call libs,$(ENGINE_FOLDERS))
+# every file tests/bench/NAME.c is a program of its own, apart from lib_bench.c
+BENCH_LIB := $(BUILD)/obj/tests/bench/lib_bench.o
+BENCH_BINS := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(filter-out tests/bench/lib_%,$(wildcard tests/bench/*.c)))
+$(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(BENCH_LIB) $(call libs,$(ENGINE_FOLDERS))
 	@mkdir -p $(@D); echo '  LINK $@'
-	@$(CC) $(LDFLAGS) -o $@ $< -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ENGINE_LIBS)
+	@$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(ENGINE_LIBS)
 
 bench: all $(BENCH_BINS)
 	@BUILD=$(BUILD) tests/bench/run

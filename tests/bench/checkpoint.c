@@ -16,103 +16,38 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "engine/checkpoint.h"
-#include "engine/comm.h"
 #include "engine/durable_file.h"
-#include "engine/executor.h"
-#include "engine/init.h"
-#include "kernels/kernels.h"
+#include "tests/bench/lib_bench.h"
 
 enum { ROUNDS = 7, SAVE_TIMES = 4 };
 
 struct run {
-    struct schedule *schedule;
-    struct comm *comm;
-    struct executor *x;
+    struct trainer t;
     struct checkpoint *c;
     char *dir;
-    int64_t step;
 };
-
-static void need(enum rc rc, const struct err *e)
-{
-    if (!rc)
-        return;
-    fprintf(stderr, "checkpoint: %s\n", e->msg);
-    exit(1);
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof(*x), by_size);
-    return x[n / 2];
-}
-
-/* --- training --- */
-
-static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
-{
-    const struct schedule *s = arg;
-    int64_t n = s->strategy.seq * s->strategy.micro_batch;
-    for (int64_t i = 0; i < n; i++) {
-        out->tokens[i] = (int32_t)(i * 7919 % s->model.vocab);
-        out->targets[i] = (int32_t)((i + 1) * 7919 % s->model.vocab);
-    }
-    return RC_OK;
-}
-
-static void step(struct run *r)
-{
-    struct err e = ERR_INIT;
-    const struct strategy *s = &r->schedule->strategy;
-    struct step_params p = {.step = ++r->step, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95};
-    p.eps = 1e-8;
-    p.clip_norm = 1;
-    p.local_targets = (double)(s->seq * s->micro_batch);
-    struct step_result out;
-    need(executor_step(r->x, &p, fill, r->schedule, &out, &e), &e);
-}
 
 static void run_open(struct run *r, int threads)
 {
     static const int hosts[1];
     struct err e = ERR_INIT;
-    struct model m;
-    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
-    s.seq = 64;
-    s.micro_batch = 1;
-    s.grad_accum = 1;
-    need(model_find(&m, "gpt2", &e), &e);
-    need(schedule_make(&r->schedule, &m, &s, &e), &e);
-    struct comm_options co = {.ranks = 1, .shard_degree = 1, .deadline_s = 60};
-    co.kernels = kernels_best();
-    int port;
-    need(comm_listen(&co.listen_fd, &port, &e), &e);
-    need(comm_open(&r->comm, &co, &e), &e);
-    struct executor_options xo = {
-        .device = &device_cpu, .kernels = kernels_best(), .comm = r->comm};
-    xo.device_options.threads = threads;
-    need(executor_open(&r->x, r->schedule, &xo, &e), &e);
-    need(init_state(r->x, 1, &e), &e);
+    struct trainer_options to = {
+        .model = "gpt2", .strategy = strategy_default(STRATEGY_DDP, 1, 1), .threads = threads};
+    to.strategy.seq = 64;
+    to.strategy.micro_batch = 1;
+    trainer_open(&r->t, &to);
     const char *base = getenv("BERTH_BENCH_DIR");
     r->dir = base_printf("%s/checkpoints", base ? base : "build/bench");
     struct checkpoint_options o = {
         .dir = r->dir, .host_of = hosts, .is_async = true, .keep = 1, .collective_s = 60};
-    need(checkpoint_open(&r->c, r->x, &o, &e), &e);
+    need(checkpoint_open(&r->c, r->t.x, &o, &e), &e);
 }
 
 static void run_close(struct run *r)
 {
     struct err e;
     checkpoint_close(r->c);
-    executor_close(r->x);
-    comm_close(r->comm);
-    schedule_free(r->schedule);
+    trainer_close(&r->t);
     dir_remove(r->dir, &e);
     free(r->dir);
 }
@@ -122,7 +57,7 @@ static void run_close(struct run *r)
 static void start_save(struct run *r)
 {
     struct err e = ERR_INIT;
-    struct checkpoint_info info = {.step = r->step};
+    struct checkpoint_info info = {.step = r->t.step};
     need(checkpoint_start(r->c, &info, &e), &e);
 }
 
@@ -183,7 +118,7 @@ static double bench_rate(struct run *r)
     for (int i = 0; i < ROUNDS; i++) {
         raw[i] = raw_write_s(r, rounded, from) * (double)bytes / (double)rounded;
         cpu[i] = cpu_s();
-        r->step++;
+        r->t.step++;
         start_save(r);
         save[i] = end_save(r, true).seconds;
         cpu[i] = cpu_s() - cpu[i];
@@ -212,7 +147,7 @@ static double interval_s(struct run *r, int n, bool is_saving, double *stall_s)
     if (is_saving)
         start_save(r);
     for (int i = 0; i < n; i++)
-        step(r);
+        trainer_step(&r->t);
     double s = clock_now_s() - start;
     if (is_saving)
         *stall_s = end_save(r, true).stall_s;
@@ -222,10 +157,10 @@ static double interval_s(struct run *r, int n, bool is_saving, double *stall_s)
 static void bench_interval(struct run *r, int threads, double save_s)
 {
     double without[ROUNDS], with[ROUNDS], stall[ROUNDS], copy[ROUNDS], longest = 0;
-    size_t bytes = (size_t)3 * sizeof(float) * (size_t)model_params(&r->schedule->model);
+    size_t bytes = (size_t)3 * sizeof(float) * (size_t)model_params(&r->t.schedule->model);
     char *a = map(bytes), *b = map(bytes);
     interval_s(r, 1, false, NULL);
-    int n = (int)ceil(SAVE_TIMES * save_s / interval_s(r, 1, false, NULL));
+    int n = (int)ceil(SAVE_TIMES * save_s / (interval_s(r, 3, false, NULL) / 3));
     for (int i = 0; i < ROUNDS; i++) {
         copy[i] = memcpy_s(a, b, bytes);
         without[i] = interval_s(r, n, false, NULL);
@@ -247,7 +182,7 @@ static void bench_interval(struct run *r, int threads, double save_s)
 int main(void)
 {
     for (int threads = 1; threads <= 2 && threads <= sysconf(_SC_NPROCESSORS_ONLN); threads++) {
-        struct run r = {.step = 0};
+        struct run r;
         run_open(&r, threads);
         double save_s = bench_rate(&r);
         bench_interval(&r, threads, save_s);

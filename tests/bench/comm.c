@@ -17,8 +17,9 @@
 #include "base/clock.h"
 #include "engine/comm.h"
 #include "kernels/kernels.h"
+#include "tests/bench/lib_bench.h"
 
-enum { MAX = 4, ROUNDS = 15, SMALL_REPEATS = 2000, BUFFER = 512 << 10 };
+enum { MAX = BENCH_MAX_RANKS, ROUNDS = 15, SMALL_REPEATS = 2000, BUFFER = 512 << 10 };
 #define BYTES ((size_t)64 << 20)
 
 struct shared {
@@ -34,14 +35,6 @@ struct bench {
     char *out, *scratch;
     int to, from; /* bare sockets round the ranks */
 };
-
-static void need(enum rc rc, const struct err *e)
-{
-    if (!rc)
-        return;
-    fprintf(stderr, "comm: %s\n", e->msg);
-    exit(1);
-}
 
 /* --- what is timed --- */
 
@@ -176,18 +169,6 @@ static double slowest_s(struct bench *b, work_fn *work, size_t bytes, int repeat
     return most;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof(*x), by_size);
-    return x[n / 2];
-}
-
 static const char *only = ""; /* pairs with this word */
 
 static void pair(struct bench *b, const char *what, work_fn *work, const char *beside, work_fn *ref)
@@ -272,22 +253,6 @@ static void run_rank(
     comm_close(b->shm);
 }
 
-static void listen_all(struct comm_options *o, int ranks, char (*text)[32], const char **peers)
-{
-    struct err e = ERR_INIT;
-    for (int i = 0; i < ranks; i++) {
-        int port;
-        need(comm_listen(&o[i].listen_fd, &port, &e), &e);
-        snprintf(text[i], sizeof(text[i]), "127.0.0.1:%d", port);
-        peers[i] = text[i];
-        o[i].rank = i;
-        o[i].ranks = o[i].shard_degree = ranks;
-        o[i].peers = peers;
-        o[i].connect_deadline_s = o[i].deadline_s = 60;
-        o[i].kernels = kernels_best();
-    }
-}
-
 /* A connection as comm_connect makes it, without more. */
 static void connect_ring(int (*fd)[2], int ranks)
 {
@@ -310,15 +275,12 @@ static void connect_ring(int (*fd)[2], int ranks)
 
 static void run_ranks(int ranks)
 {
-    static const int one_host[MAX] = {0};
-    char text[2][MAX][32];
-    const char *peers[2][MAX];
-    struct comm_options shm[MAX] = {0}, tcp[MAX] = {0};
+    static struct ranks shm, tcp;
     int ring[MAX][2];
     struct shared *shared =
         mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    listen_all(shm, ranks, text[0], peers[0]);
-    listen_all(tcp, ranks, text[1], peers[1]);
+    ranks_listen(&shm, ranks, true);
+    ranks_listen(&tcp, ranks, false);
     connect_ring(ring, ranks);
     fflush(stdout);
     for (int i = 0; i < ranks; i++) {
@@ -327,14 +289,11 @@ static void run_ranks(int ranks)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         struct bench b = {
             .ranks = ranks, .rank = i, .shared = shared, .to = ring[i][0], .from = ring[i][1]};
-        shm[i].host_of = one_host;
-        run_rank(&b, &shm[i], &tcp[i]);
+        run_rank(&b, &shm.o[i], &tcp.o[i]);
         exit(0);
     }
-    for (int i = 0; i < ranks; i++) {
-        close(shm[i].listen_fd);
-        close(tcp[i].listen_fd);
-    }
+    ranks_forget(&shm, ranks);
+    ranks_forget(&tcp, ranks);
     while (wait(NULL) > 0)
         continue;
 }

@@ -8,21 +8,10 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "kernels/parallel.h"
+#include "tests/bench/lib_bench.h"
 #include "tests/bench/peak.h"
 
 enum { ROUNDS = 7 };
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof(*x), by_size);
-    return x[n / 2];
-}
 
 /* As the engine's memory is: in huge pages where the system gives them. */
 static void *buffer(size_t bytes)

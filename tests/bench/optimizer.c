@@ -6,34 +6,12 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/comm.h"
 #include "engine/disk.h"
-#include "engine/executor.h"
-#include "engine/init.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "tests/bench/lib_bench.h"
 
 enum { ROUNDS = 9, MIB = 1 << 20 };
-
-static int by_value(const void *pa, const void *pb)
-{
-    double a = *(const double *)pa, b = *(const double *)pb;
-    return (a > b) - (a < b);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof(*x), by_value);
-    return x[n / 2];
-}
-
-static void need(enum rc rc, const struct err *e)
-{
-    if (!rc)
-        return;
-    fprintf(stderr, "optimizer: %s\n", e->msg);
-    exit(1);
-}
 
 /* --- in memory --- */
 
@@ -118,25 +96,6 @@ static void watch(
     }
 }
 
-static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
-{
-    const struct schedule *s = arg;
-    for (int64_t i = 0; i < s->strategy.seq * s->strategy.micro_batch; i++)
-        out->tokens[i] = out->targets[i] = (int32_t)(i * 7919 % s->model.vocab);
-    return RC_OK;
-}
-
-static double step_s(struct executor *x, const struct schedule *s, struct span *span, int64_t step)
-{
-    struct err e = ERR_INIT;
-    struct step_params p = {.step = step, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
-    struct step_result out;
-    p.local_targets = (double)(s->strategy.seq * s->strategy.micro_batch);
-    *span = (struct span){0, 0};
-    need(executor_step(x, &p, fill, (void *)(uintptr_t)s, &out, &e), &e);
-    return span->last_s - span->first_s;
-}
-
 /* All of the slab once read and once written, a stripe each in turn, all in one go. */
 static double raw_s(struct disk *d, int64_t bytes, char *memory)
 {
@@ -160,50 +119,36 @@ static double raw_s(struct disk *d, int64_t bytes, char *memory)
 
 static void bench_disk(const char *dir)
 {
-    struct err e = ERR_INIT;
-    struct model m;
-    struct schedule *s;
-    struct comm *comm;
-    struct executor *x;
     struct span span;
-    struct strategy st = strategy_default(STRATEGY_DDP, 1, 1);
-    st.seq = 16;
-    st.precision = PRECISION_FP32;
-    st.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
-    need(model_find(&m, "gpt2", &e), &e);
-    need(schedule_make(&s, &m, &st, &e), &e);
-    struct comm_options co = {
-        .ranks = 1, .shard_degree = 1, .deadline_s = 60, .kernels = kernels_best()};
-    int port;
-    need(comm_listen(&co.listen_fd, &port, &e), &e);
-    need(comm_open(&comm, &co, &e), &e);
-    struct executor_options xo = {.device = &device_cpu,
-        .device_options = {.threads = 2},
-        .kernels = kernels_best(),
-        .comm = comm,
-        .disk_dirs = &dir,
-        .n_disk_dirs = 1,
+    struct trainer t;
+    struct trainer_options o = {.model = "gpt2",
+        .strategy = strategy_default(STRATEGY_DDP, 1, 1),
+        .threads = 2,
+        .disk_dir = dir,
         .observe = watch,
         .observe_arg = &span};
-    need(executor_open(&x, s, &xo, &e), &e);
-    need(init_state(x, 1, &e), &e);
-    double ratio[ROUNDS], took[ROUNDS], rate, bytes = (double)s->slab_bytes[MEMORY_DISK];
-    struct disk *d = executor_disk(x, &rate);
+    o.strategy.seq = 16;
+    o.strategy.precision = PRECISION_FP32;
+    o.strategy.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
+    trainer_open(&t, &o);
+    const int64_t slab = t.schedule->slab_bytes[MEMORY_DISK];
+    double ratio[ROUNDS], took[ROUNDS], rate, bytes = (double)slab;
+    struct disk *d = executor_disk(t.x, &rate);
     char *memory = aligned_alloc(2 << 20, 16 * MIB);
     memset(memory, 0, 16 * MIB);
     for (int i = 0; i < ROUNDS; i++) {
-        took[i] = step_s(x, s, &span, i + 1);
-        ratio[i] = raw_s(d, s->slab_bytes[MEMORY_DISK], memory) / took[i];
+        span = (struct span){0, 0};
+        trainer_step(&t);
+        took[i] = span.last_s - span.first_s;
+        ratio[i] = raw_s(d, slab, memory) / took[i];
     }
-    double t = median(took, ROUNDS), share = median(ratio, ROUNDS);
+    double each = median(took, ROUNDS), share = median(ratio, ROUNDS);
     printf("on disk, GPT-2 124M, %s: %.2f GB read and as much written in %.2f s, %.2f GB/s, %.0f "
            "Mparam/s; of reading and writing alone: %.2f (%.2f to %.2f)\n",
-        disk_way(d), bytes / 1e9, t, 2 * bytes / t / 1e9, bytes / 12 / t / 1e6, share, ratio[0],
-        ratio[ROUNDS - 1]);
+        disk_way(d), bytes / 1e9, each, 2 * bytes / each / 1e9, bytes / 12 / each / 1e6, share,
+        ratio[0], ratio[ROUNDS - 1]);
     free(memory);
-    executor_close(x);
-    comm_close(comm);
-    schedule_free(s);
+    trainer_close(&t);
 }
 
 int main(int argc, char **argv)

@@ -12,18 +12,11 @@
 #include "planner/hardware.h"
 #include "planner/search.h"
 #include "planner/space.h"
+#include "tests/bench/lib_bench.h"
 
 enum { OFFERS = 10000, ROUNDS = 7, MACHINES = 8 };
 
 static const double bar_per_s = 100000, bar_plan_ms = 100, bar_plan_mib = 64;
-
-static void need(enum rc rc, const struct err *e)
-{
-    if (!rc)
-        return;
-    fprintf(stderr, "planner: %s\n", e->msg);
-    exit(1);
-}
 
 /* Of this thread: what one core needs, whatever else the machine does. */
 static double cpu_s(void)

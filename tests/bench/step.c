@@ -1,172 +1,208 @@
-/* One optimizer step of small models on one rank, as a share of the processor's peak, and where the
- * time goes by kind of operation. FLOPs: 6 per matrix parameter and token, plus causal attention.
- */
+/* One optimizer step of small models on one rank: as a share of the rate that its own matrix
+ * products have alone, of the processor's peak, and against PyTorch on the same processor, in
+ * turns. FLOPs: 6 per matrix parameter and token, plus causal attention. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/comm.h"
-#include "engine/executor.h"
-#include "engine/init.h"
 #include "kernels/kernels.h"
+#include "kernels/parallel.h"
+#include "tests/bench/lib_bench.h"
 #include "tests/bench/peak.h"
 
-enum { STEPS = 2 };
+enum { ROUNDS = 7 };
 
 struct workload {
     const char *model;
     int64_t micro_batch, seq;
     enum precision precision;
+    bool has_peer;
 };
 
-static void need(enum rc rc, const struct err *e)
+/* --- the products of a step, alone --- */
+
+struct products {
+    struct k_matmul *call;
+    size_t n, cap;
+    double flops;
+};
+
+static void add_product(struct products *p, const struct op *op, enum k_type type)
 {
-    if (!rc)
-        return;
-    fprintf(stderr, "step: %s\n", e->msg);
-    exit(1);
+    BASE_GROW(p->call, p->cap, p->n + 1);
+    p->call[p->n++] = (struct k_matmul){.type = type,
+        .form = (enum k_form)op->dim[3],
+        .accumulate = (op->flags & OP_ACCUMULATE) != 0,
+        .out_fp32 = (op->flags & OP_OUT_FP32) != 0,
+        .m = op->dim[0],
+        .n = op->dim[1],
+        .k = op->dim[2]};
+    p->flops += 2.0 * (double)op->dim[0] * (double)op->dim[1] * (double)op->dim[2];
 }
 
-/* --- a run --- */
-
-struct run {
-    struct schedule *schedule;
-    struct comm *comm;
-    struct executor *executor;
-    FILE *trace;
-    char *trace_text;
-    size_t trace_bytes;
-};
-
-static enum rc fill(void *arg, int64_t micro, const struct micro_data *out, struct err *e)
+static char *huge_pages(size_t bytes)
 {
-    const struct schedule *s = arg;
-    int64_t n = s->strategy.seq * s->strategy.micro_batch;
-    for (int64_t i = 0; i < n; i++) {
-        out->tokens[i] = (int32_t)(i * 7919 % s->model.vocab);
-        out->targets[i] = (int32_t)((i + 1) * 7919 % s->model.vocab);
+    size_t rounded = base_align_up(bytes, 2 << 20);
+    char *p = aligned_alloc(2 << 20, rounded);
+    madvise(p, rounded, MADV_HUGEPAGE);
+    memset(p, 0, rounded);
+    return p;
+}
+
+/* Each with operands of its own size at the front of three shared arrays. */
+static void products_of(struct products *p, const struct schedule *s)
+{
+    size_t most = 0, workspace = 0;
+    *p = (struct products){0};
+    for (int32_t i = 0; i < s->section[0].n_ops; i++)
+        if (s->ops[s->section[0].first_op + i].kind == OP_MATMUL)
+            add_product(p, &s->ops[s->section[0].first_op + i],
+                s->strategy.precision == PRECISION_FP32 ? K_FP32 : K_BF16);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct k_matmul *c = &p->call[i];
+        size_t elems = (size_t)fmax((double)(c->m * c->n), (double)((c->m + c->n) * c->k));
+        size_t scratch = kernels_matmul_workspace_bytes(c->m, c->n, c->k);
+        most = elems > most ? elems : most;
+        workspace = scratch > workspace ? scratch : workspace;
     }
-    return RC_OK;
+    char *a = huge_pages(4 * most), *b = huge_pages(4 * most), *c = huge_pages(4 * most);
+    char *scratch = huge_pages(workspace);
+    for (size_t i = 0; i < p->n; i++) {
+        p->call[i].a = a;
+        p->call[i].b = b;
+        p->call[i].c = c;
+        p->call[i].workspace = scratch;
+    }
 }
 
-static void run_open(struct run *r, const struct workload *w, int threads)
+static void products_free(struct products *p)
 {
-    struct err e = ERR_INIT;
-    struct model m;
-    struct strategy s = strategy_default(STRATEGY_DDP, 1, 1);
-    s.seq = w->seq;
-    s.micro_batch = w->micro_batch;
-    s.grad_accum = 1;
-    s.precision = w->precision;
-    need(model_find(&m, w->model, &e), &e);
-    need(schedule_make(&r->schedule, &m, &s, &e), &e);
-    struct comm_options co = {.ranks = 1, .shard_degree = 1, .deadline_s = 60};
-    co.kernels = kernels_best();
-    int port;
-    need(comm_listen(&co.listen_fd, &port, &e), &e);
-    need(comm_open(&r->comm, &co, &e), &e);
-    r->trace = open_memstream(&r->trace_text, &r->trace_bytes);
-    struct executor_options xo = {.device = &device_cpu,
-        .kernels = kernels_best(),
-        .comm = r->comm,
-        .observe = executor_write_trace,
-        .observe_arg = r->trace};
-    xo.device_options.threads = threads;
-    need(executor_open(&r->executor, r->schedule, &xo, &e), &e);
-    need(init_state(r->executor, 1, &e), &e);
+    free((void *)(uintptr_t)p->call[0].a);
+    free((void *)(uintptr_t)p->call[0].b);
+    free(p->call[0].c);
+    free(p->call[0].workspace);
+    free(p->call);
 }
 
-static void run_close(struct run *r)
+static double products_s(const struct products *p, struct pool *pool)
 {
-    executor_close(r->executor);
-    comm_close(r->comm);
-    schedule_free(r->schedule);
-    fclose(r->trace);
-    free(r->trace_text);
-}
-
-static double step_s(struct run *r, int64_t step)
-{
-    struct err e = ERR_INIT;
-    const struct strategy *s = &r->schedule->strategy;
-    struct step_params p = {.step = step, .lr = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
-    p.weight_decay = 0.1;
-    p.clip_norm = 1;
-    p.local_targets = (double)(s->seq * s->micro_batch);
-    struct step_result out;
-    need(executor_step(r->executor, &p, fill, r->schedule, &out, &e), &e);
-    return out.step_s;
+    double start = clock_now_s();
+    for (size_t i = 0; i < p->n; i++)
+        kernels_best()->matmul(pool, &p->call[i]);
+    return clock_now_s() - start;
 }
 
 /* --- report --- */
 
-static double step_flops(const struct run *r)
+static double step_flops(const struct schedule *s)
 {
-    const struct model *m = &r->schedule->model;
-    double tokens = strategy_tokens_per_step(&r->schedule->strategy), flops = 0;
+    const struct model *m = &s->model;
+    double tokens = strategy_tokens_per_step(&s->strategy), flops = 0;
     for (int u = 0; u < model_units(m); u++)
-        for (int i = 0; i < r->schedule->unit[u].n; i++) {
-            const struct tensor *t = &r->schedule->unit[u].tensor[i];
+        for (int i = 0; i < s->unit[u].n; i++) {
+            const struct tensor *t = &s->unit[u].tensor[i];
             bool is_product = !t->is_vector && t->role != T_POSITION_EMBED &&
                               (t->role != T_TOKEN_EMBED || m->is_tied);
             if (is_product)
                 flops += 6.0 * (double)(t->rows * t->cols) * tokens;
         }
-    double width = (double)(m->heads * m->head_dim), seq = (double)r->schedule->strategy.seq;
+    double width = (double)(m->heads * m->head_dim), seq = (double)s->strategy.seq;
     return flops + 6.0 * (double)m->layers * tokens * seq * width;
 }
 
-/* Seconds of each kind in the last step, from the trace written since `from`. */
-static void print_shares(struct run *r, size_t from, double total_s)
+/* Seconds of each kind of operation since the last report. */
+struct shares {
+    double s[OP_KIND_COUNT];
+};
+
+static void add_shares(
+    void *arg, const struct section *sec, int64_t micro, const struct task_log *log, int32_t n)
 {
-    fflush(r->trace);
-    double s[OP_KIND_COUNT] = {0};
-    for (const char *line = r->trace_text + from; *line; line = strchr(line, '\n') + 1) {
-        const char *kind = strstr(line, "\"kind\":\""), *start = strstr(line, "\"start_s\":");
-        const char *end = strstr(line, "\"end_s\":");
-        for (int k = 0; k < OP_KIND_COUNT && kind && start && end; k++) {
-            size_t n = strlen(op_kind_name((enum op_kind)k));
-            if (strncmp(kind + 8, op_kind_name((enum op_kind)k), n) == 0 && kind[8 + n] == '"')
-                s[k] += strtod(end + 8, NULL) - strtod(start + 10, NULL);
-        }
-    }
+    struct shares *x = arg;
+    for (int32_t i = 0; i < n; i++)
+        x->s[log[i].kind] += log[i].end_s - log[i].start_s;
+}
+
+static void print_shares(const struct shares *x, double total_s)
+{
     printf("   ");
     for (int k = 0; k < OP_KIND_COUNT; k++)
-        if (s[k] > 0.01 * total_s)
-            printf(" %s %.0f%%", op_kind_name((enum op_kind)k), 100 * s[k] / total_s);
+        if (x->s[k] > 0.01 * total_s)
+            printf(" %s %.0f%%", op_kind_name((enum op_kind)k), 100 * x->s[k] / total_s);
     printf("\n");
     fflush(stdout);
 }
 
+static bool open_peer(struct peer *p, const struct workload *w, int threads)
+{
+    char batch[24], seq[24], count[24];
+    snprintf(batch, sizeof(batch), "%lld", (long long)w->micro_batch);
+    snprintf(seq, sizeof(seq), "%lld", (long long)w->seq);
+    snprintf(count, sizeof(count), "%d", threads);
+    const char *args[] = {batch, seq, count, precision_name(w->precision)};
+    return peer_open(p, "torch==2.2.2 'numpy<2'", "step_peer.py", args);
+}
+
 static void bench(const struct workload *w, int threads)
 {
-    struct run r;
-    run_open(&r, w, threads);
-    step_s(&r, 1);
-    double best = INFINITY, peak = 0;
-    size_t mark = 0;
-    for (int i = 0; i < STEPS; i++) {
-        peak = fmax(peak, peak_flops(kernels_best()->name));
-        fflush(r.trace);
-        mark = r.trace_bytes;
-        best = fmin(best, step_s(&r, i + 2));
+    struct trainer t;
+    struct shares shares = {{0}};
+    struct products products;
+    struct peer peer = {0};
+    struct pool *pool = pool_new(threads);
+    struct trainer_options o = {.model = w->model,
+        .strategy = strategy_default(STRATEGY_DDP, 1, 1),
+        .threads = threads,
+        .observe = add_shares,
+        .observe_arg = &shares};
+    o.strategy.seq = w->seq;
+    o.strategy.micro_batch = w->micro_batch;
+    o.strategy.precision = w->precision;
+    trainer_open(&t, &o);
+    products_of(&products, t.schedule);
+    bool has_peer = w->has_peer && open_peer(&peer, w, threads);
+    double s[ROUNDS], of_products[ROUNDS], of_peer[ROUNDS], of_peak[ROUNDS], total = 0, theirs;
+    double flops = step_flops(t.schedule);
+    trainer_step(&t);
+    memset(&shares, 0, sizeof(shares));
+    for (int i = 0; i < ROUNDS; i++) {
+        double alone = products_s(&products, pool), peak = peak_flops(kernels_best()->name);
+        s[i] = trainer_step(&t);
+        total += s[i];
+        of_products[i] = flops / s[i] / (products.flops / alone);
+        of_peak[i] = flops / s[i] / peak / threads;
+        has_peer = has_peer && peer_round(&peer, &theirs, 1);
+        of_peer[i] = has_peer ? theirs / s[i] : 0;
     }
-    double tokens = (double)(w->micro_batch * w->seq), rate = step_flops(&r) / best;
-    printf(
-        "step %s %s, %lld x %lld tokens, %d thread(s): %.0f tokens/s, %.0f GFLOP/s, %.2f of peak\n",
+    double each = median(s, ROUNDS), tokens = (double)(w->micro_batch * w->seq);
+    printf("%s %s, %lld x %lld tokens, %d thread(s): %.0f tokens/s, %.0f GFLOP/s, %.2f of its "
+           "products "
+           "alone, %.2f of peak",
         w->model, precision_name(w->precision), (long long)w->micro_batch, (long long)w->seq,
-        threads, tokens / best, rate / 1e9, rate / peak / threads);
-    print_shares(&r, mark, best);
-    run_close(&r);
+        threads, tokens / each, flops / each / 1e9, median(of_products, ROUNDS),
+        median(of_peak, ROUNDS));
+    if (has_peer)
+        printf(", %.2f times PyTorch's tokens/s", median(of_peer, ROUNDS));
+    printf("\n");
+    print_shares(&shares, total);
+    peer_close(&peer);
+    products_free(&products);
+    pool_free(pool);
+    trainer_close(&t);
 }
 
 int main(void)
 {
-    static const struct workload workloads[] = {{"gpt2", 4, 64, PRECISION_FP32},
-        {"gpt2", 4, 64, PRECISION_BF16}, {"smollm2-135m", 4, 64, PRECISION_FP32}};
+    static const struct workload workloads[] = {{"gpt2", 4, 64, PRECISION_FP32, true},
+        {"gpt2", 4, 256, PRECISION_FP32, true}, {"gpt2", 4, 64, PRECISION_BF16, true},
+        {"smollm2-135m", 4, 64, PRECISION_FP32, false}};
     for (size_t i = 0; i < BASE_COUNT(workloads); i++)
-        for (int threads = 1; threads <= 2 && threads <= sysconf(_SC_NPROCESSORS_ONLN); threads++)
-            bench(&workloads[i], threads);
+        for (int threads = 2; threads >= 1; threads--)
+            if (threads <= sysconf(_SC_NPROCESSORS_ONLN) && (i == 0 || threads == 2))
+                bench(&workloads[i], threads);
     return 0;
 }
