@@ -131,9 +131,8 @@ static const struct option LIMITS[] = {
         .argument = "KIND",
         .choices = "none|selective|selective-ffn|full|mixed",
         .help = "only this recompute of activations",
-        .detail =
-            "Without it none, selective and full are tried. mixed: the first blocks in full, as "
-            "many as memory asks for, the others selective.",
+        .detail = "Without it all but selective-ffn are tried. mixed: the first blocks in full, as "
+                  "many as memory asks for, the others selective.",
         .example = "--recompute mixed"},
     {.name = "reshard",
         .kind = OPTION_TEXT,

@@ -2,9 +2,9 @@
  *
  * As text, with DATA_SEPARATOR between sources, since a path may have any other character:
  * [local:|host:|shared:]PATH [kind=KIND] [tokenizer=FILE] [field=NAME] [prompt-field=NAME]
- * [mask=FILE] [weight=NUMBER] [documents=joined|apart] [eos=ID]. Without a word in front a path is local: a file of the user's
- * machine that is sent to the nodes; host: and shared: name one that is on every node. Tokenizer
- * and mask lie where the file itself does. */
+ * [mask=FILE] [weight=NUMBER] [documents=joined|apart] [eos=ID]. Without a word in front a path is
+ * local: a file of the user's machine that is sent to the nodes; host: and shared: name one that is
+ * on every node. Tokenizer and mask lie where the file itself does. */
 #ifndef PLANNER_DATA_SOURCE_H
 #define PLANNER_DATA_SOURCE_H
 

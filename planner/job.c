@@ -227,7 +227,7 @@ static const struct field fields[] = {
          "only these: none, optimizer, optimizer+params, nvme, activations"},
         LIST, TEXT_AT(offload), NULL},
     {{"recompute", "array of words",
-         "only these: none, selective, selective-ffn, full, mixed; default none, selective, full"},
+         "only these: none, selective, selective-ffn, full, mixed; default all but selective-ffn"},
         LIST, TEXT_AT(recompute), NULL},
     {{"reshard", "always, never or size",
          "free gathered parameters after forward, or of units above a size; default what is best"},

@@ -42,11 +42,15 @@ static bool is_wanted(const struct job *j, int recompute)
 }
 
 /* The first blocks in full, the others selective, which is cheap for what it saves. Memory is short
- * then, and logits in chunks cost less than a block. */
+ * then: logits in chunks cost less than a block, and whatever else takes memory for speed is tried
+ * beside it only where it is asked for. */
 static void add_mixed(struct maker *k, struct strategy s)
 {
-    bool is_asked = k->job->recompute[0] && job_allows(k->job->recompute, "mixed");
-    if (k->stage != SPACE_USUAL || k->job->model.layers < 3 || !is_asked)
+    const char *named = k->job->recompute;
+    bool is_spare = s.prefetch == 1 && s.offload == OFFLOAD_NONE &&
+                    (s.kind < STRATEGY_ZERO3 || s.reshard_after_forward);
+    bool is_wanted = named[0] ? job_allows(named, "mixed") : is_spare;
+    if (k->stage != SPACE_USUAL || k->job->model.layers < 3 || !is_wanted)
         return;
     s.recompute = RECOMPUTE_SELECTIVE;
     s.full_blocks = STRATEGY_FILL;

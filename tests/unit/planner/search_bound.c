@@ -39,7 +39,9 @@ static void check_strategy(const struct job *j, const struct bounds *b, size_t i
 {
     struct err e = ERR_INIT;
     struct estimate whole;
-    assert_int_equal(estimate_make(&whole, &j->model, s, mc, &e), RC_OK);
+    struct strategy filled = *s;
+    assert_int_equal(estimate_fill(&filled, &j->model, mc, &e), RC_OK);
+    assert_int_equal(estimate_make(&whole, &j->model, &filled, mc, &e), RC_OK);
     int64_t live = whole.peak_bytes - whole.packing_bytes;
     struct node_bytes node = bounds_node_bytes(b, i);
     if (isfinite(step_s) ? step_s > whole.step_s : whole.peak_bytes <= whole.capacity_bytes)
