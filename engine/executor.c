@@ -193,7 +193,7 @@ static void account(struct executor *x, struct step_result *out)
         out->busy_s[t->lane] += t->end_s - t->start_s;
         if (t->lane == LANE_COMPUTE)
             continue;
-        if (x->log[i - 1].lane != t->lane)
+        if (i == 0 || x->log[i - 1].lane != t->lane)
             c = 0;
         while (c < n_compute && x->log[c].end_s <= t->start_s)
             c++;
