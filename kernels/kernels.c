@@ -92,6 +92,11 @@ size_t kernels_matmul_workspace_bytes(int64_t m, int64_t n, int64_t k)
     return (size_t)base_align_up(((rows + cols) * steps + sums) * sizeof(float), 256);
 }
 
+int64_t kernels_wire_bytes(int64_t elems)
+{
+    return (elems + 3) / 4 * 4 + (elems + K_WIRE_BLOCK - 1) / K_WIRE_BLOCK * 4;
+}
+
 /* --- rotary embedding --- */
 
 int64_t kernels_rope_table_elems(const struct k_rope_table *r)

@@ -32,6 +32,8 @@ enum k_type { K_FP32, K_BF16 };
 enum k_form { K_NT, K_NN, K_TN };
 enum k_rope_scaling { K_ROPE_PLAIN, K_ROPE_LINEAR, K_ROPE_LLAMA3 };
 
+/* Elements that share a scale on the way between ranks. */
+enum { K_WIRE_BLOCK = 256 };
 enum { K_MAX_HEAD_DIM = 256, K_NORM_BLOCK = 4096, K_QK_NORM_PIECES = 64 };
 
 /* Where documents are packed into sequences, positions[t] is how many tokens of its document, and
@@ -262,6 +264,33 @@ struct k_sgd {
     bool skip;
 };
 
+/* How a vector travels: its codes, of a byte each, padded to 4 bytes, then a fp32 scale for each
+ * K_WIRE_BLOCK of them; kernels_wire_bytes in all. Aligned to 4 bytes. Of a block with the largest
+ * magnitude amax, at least 2^-100, an element comes back within
+ *   int8   amax / 254 (scale amax / 127; codes -127 to 127, to nearest even)
+ * and roundings of the fp32 arithmetic. A block of smaller numbers comes back as zeros, one with
+ * anything not finite as NaN throughout. The same bits on every table. */
+struct k_encode {
+    enum k_type type; /* of x */
+    int64_t elems;
+    const void *x;
+    void *wire;
+};
+struct k_decode {
+    enum k_type type; /* of x: rounded to it */
+    int64_t elems;
+    const void *wire;
+    void *x;
+};
+/* y (+)= ((wire[0] + wire[1]) + wire[2]) + ..., in fp32, count >= 1 */
+struct k_sum_wires {
+    int64_t elems;
+    int count;
+    const void *const *wire;
+    float *y;
+    bool accumulate;
+};
+
 struct kernels {
     const char *name; /* "v2", "v3", "v4" (x86-64 levels) or "base" */
 
@@ -302,6 +331,10 @@ struct kernels {
     /* dst (+)= ((src[0] + src[1]) + src[2]) + ..., count >= 1; dst may be any of src. */
     void (*sum_ranks_f32)(
         struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+
+    void (*encode)(struct pool *p, const struct k_encode *a);
+    void (*decode)(struct pool *p, const struct k_decode *a);
+    void (*sum_wires)(struct pool *p, const struct k_sum_wires *a);
 };
 
 /* The best table this processor can run; and one by name, NULL when unknown or not runnable here.
@@ -315,6 +348,9 @@ const char *kernels_isa_name(const struct kernels *k);
  * KERNELS_MATMUL_WORKSPACE_MAX. Rounded up to 256; 64-byte alignment is faster. */
 enum { KERNELS_MATMUL_WORKSPACE_MAX = 16 << 20 };
 size_t kernels_matmul_workspace_bytes(int64_t m, int64_t n, int64_t k);
+
+/* Of so many elements on the way between ranks. */
+int64_t kernels_wire_bytes(int64_t elems);
 
 /* Elements of a rope table, and its values: for every position cosines (head_dim/2), then sines
  * (head_dim/2), computed in double. */

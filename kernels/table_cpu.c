@@ -33,4 +33,7 @@ const struct kernels K_NAME(k_table) = {
     .sum_f32 = K_NAME(k_sum_f32),
     .scale_f32 = K_NAME(k_scale_f32),
     .sum_ranks_f32 = K_NAME(k_sum_ranks_f32),
+    .encode = K_NAME(k_encode),
+    .decode = K_NAME(k_decode),
+    .sum_wires = K_NAME(k_sum_wires),
 };

@@ -313,6 +313,9 @@ void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
 void K_NAME(k_scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
 void K_NAME(k_sum_ranks_f32)(
     struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+void K_NAME(k_encode)(struct pool *p, const struct k_encode *a);
+void K_NAME(k_decode)(struct pool *p, const struct k_decode *a);
+void K_NAME(k_sum_wires)(struct pool *p, const struct k_sum_wires *a);
 
 extern const struct kernels K_NAME(k_table);
 
