@@ -16,7 +16,7 @@
 enum { SMALL_BYTES = 64 << 10 };
 
 static const char *const OPERATION_NAMES[] = {
-    "all-gather", "reduce-scatter", "all-reduce", "sum", "exchange"};
+    "all-gather", "reduce-scatter", "all-reduce", "sum", "exchange", "all-to-all"};
 
 /* --- failures --- */
 
@@ -223,6 +223,20 @@ enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, f
     count_reduce(&k, &counted, path == &comm_levels);
     count_gather(&k, &counted, path == &comm_levels);
     return path->all_reduce(&k, &p, &to, e);
+}
+
+enum rc comm_all_to_all(struct comm *c, enum comm_channel ch, enum op_group g, const void *from,
+    void *to, size_t piece_bytes, struct err *e)
+{
+    int n = comm_group_size(c, g), me = comm_group_rank(c, g);
+    struct call k = begin(c, ch, g, ALL_TO_ALL, piece_bytes * (uint64_t)n);
+    struct swap s = {from, to, piece_bytes};
+    struct pieces counted = {NULL, piece_bytes, piece_bytes * (size_t)n};
+    memcpy(s.to + piece_bytes * (size_t)me, s.from + piece_bytes * (size_t)me, piece_bytes);
+    if (n == 1)
+        return RC_OK;
+    count_reduce(&k, &counted, false);
+    return path_of(&k, from)->all_to_all(&k, &s, e);
 }
 
 enum rc comm_sum(

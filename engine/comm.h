@@ -72,6 +72,10 @@ enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group 
 /* data = sum over ranks, in place. Same scratch. */
 enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, float *data,
     int64_t elems, void *scratch, struct err *e);
+/* Piece i of from goes to member i of the group, and that of member i comes to place i of to; the
+ * own one is copied. from and to must not overlap. */
+enum rc comm_all_to_all(struct comm *c, enum comm_channel ch, enum op_group g, const void *from,
+    void *to, size_t piece_bytes, struct err *e);
 /* Few doubles, summed in rank order. count <= COMM_MAX_SUM. */
 enum rc comm_sum(
     struct comm *c, enum comm_channel ch, enum op_group g, double *x, int count, struct err *e);

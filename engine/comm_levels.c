@@ -69,5 +69,17 @@ static enum rc levels_sum(const struct call *k, double *x, int count, struct err
     return comm_tcp.sum(k, x, count, e);
 }
 
+/* What one rank has for another goes to nobody else: over connections what leaves the host. */
+static enum rc levels_all_to_all(const struct call *k, const struct swap *s, struct err *e)
+{
+    const float *full[COMM_MAX_LOCALS];
+    enum rc rc = meet_vectors(k, s->from, full, e);
+    if (rc)
+        return rc;
+    shm_swap(k, s);
+    rc = tcp_swap(k, s, true, e);
+    return rc ? rc : shm_meet(k, NULL, e);
+}
+
 const struct comm_path comm_levels = {"shared memory and TCP", levels_all_gather,
-    levels_reduce_scatter, levels_all_reduce, levels_sum};
+    levels_reduce_scatter, levels_all_reduce, levels_sum, levels_all_to_all};

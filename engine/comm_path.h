@@ -16,7 +16,7 @@
 
 struct shm;
 
-enum operation { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SUM, EXCHANGE };
+enum operation { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, SUM, EXCHANGE, ALL_TO_ALL };
 
 /* Members of a group in rank order. Where hosts > 1 and locals > 1, every host has as many members,
  * and member h * locals + i is the i-th of the h-th host. */
@@ -43,6 +43,7 @@ struct flow {
     int64_t to_make; /* elements that are summed only when what is before them was sent */
     char *recv;
     size_t recv_left;
+    int64_t to_come; /* elements that are received only when what is before them was summed */
 };
 
 struct channel {
@@ -94,6 +95,13 @@ struct sum_into {
     char *scratch; /* group size * SCHEDULE_SLICE_BYTES */
 };
 
+/* Every member's piece for every other. */
+struct swap {
+    const char *from;
+    char *to;
+    size_t piece_bytes;
+};
+
 /* NCCL's calls, more or less. */
 struct comm_path {
     const char *name;
@@ -105,6 +113,8 @@ struct comm_path {
     enum rc (*all_reduce)(
         const struct call *k, const struct parts *p, const struct sum_into *to, struct err *e);
     enum rc (*sum)(const struct call *k, double *x, int count, struct err *e);
+    /* The own piece is in its place already. */
+    enum rc (*all_to_all)(const struct call *k, const struct swap *s, struct err *e);
 };
 extern const struct comm_path comm_tcp, comm_shm, comm_levels;
 
@@ -138,6 +148,8 @@ enum rc team_all_gather(
 /* Parts of the team's members; l NULL: sums of the vectors themselves. */
 enum rc team_reduce(const struct call *k, const struct team *t, const struct parts *p,
     const struct locals *l, const struct sum_into *to, struct err *e);
+/* With all members of the group but those of this host, where is_leaving. */
+enum rc tcp_swap(const struct call *k, const struct swap *s, bool is_leaving, struct err *e);
 enum rc tcp_exchange(const struct call *k, const struct comm_exchange *x, struct err *e);
 
 /* --- of comm_shm.c --- */
@@ -148,6 +160,8 @@ enum rc shm_meet(const struct call *k, const void *vector, struct err *e);
 /* After a meeting and before the next: the vector of a member of this host as this rank sees it;
  * NULL when it lies in no slab. */
 const void *shm_vector(const struct call *k, int local);
+/* With the members of this host, which have met and whose vectors lie in slabs. */
+void shm_swap(const struct call *k, const struct swap *s);
 bool shm_has(const struct shm *s, const void *p);
 
 #endif

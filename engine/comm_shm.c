@@ -329,5 +329,49 @@ static enum rc shm_sum(const struct call *k, double *x, int count, struct err *e
     return rc;
 }
 
+void shm_swap(const struct call *k, const struct swap *s)
+{
+    const struct group *g = call_group(k);
+    int mine = my_local(k);
+    for (int i = 1; i < g->locals; i++) {
+        int local = (mine + i) % g->locals;
+        memcpy(s->to + s->piece_bytes * (size_t)local_member(k, local),
+            (const char *)shm_vector(k, local) + s->piece_bytes * (size_t)g->me, s->piece_bytes);
+    }
+}
+
+/* Each slot holds a bit of what goes to every member. */
+static enum rc swap_by_slots(const struct call *k, const struct swap *s, struct err *e)
+{
+    const struct group *g = call_group(k);
+    const size_t width = SHM_SLOT_BYTES / (size_t)g->n;
+    enum rc rc = RC_OK;
+    for (size_t at = 0; at < s->piece_bytes && !rc; at += width) {
+        size_t n = least(width, s->piece_bytes - at);
+        char *slot = next_slot(k);
+        for (int m = 0; m < g->n; m++)
+            memcpy(slot + width * (size_t)m, s->from + s->piece_bytes * (size_t)m + at, n);
+        rc = shm_meet(k, NULL, e);
+        for (int m = 0; m < g->n && !rc; m++)
+            if (m != g->me)
+                memcpy(s->to + s->piece_bytes * (size_t)m + at,
+                    slot_of(k, m) + width * (size_t)g->me, n);
+    }
+    return rc;
+}
+
+static enum rc shm_all_to_all(const struct call *k, const struct swap *s, struct err *e)
+{
+    if (k->bytes <= SHM_SLOT_BYTES)
+        return swap_by_slots(k, s, e);
+    enum rc rc = shm_meet(k, s->from, e);
+    if (rc)
+        return rc;
+    if (!have_vectors(k))
+        return swap_by_slots(k, s, e);
+    shm_swap(k, s);
+    return shm_meet(k, NULL, e);
+}
+
 const struct comm_path comm_shm = {
-    "shared memory", shm_all_gather, shm_reduce_scatter, shm_all_reduce, shm_sum};
+    "shared memory", shm_all_gather, shm_reduce_scatter, shm_all_reduce, shm_sum, shm_all_to_all};

@@ -8,13 +8,20 @@
 #include "kernels/kernels.h"
 
 enum { HEADER_MAGIC = 0x42455254, TRIES = 8 };
+/* Elements that come from a peer before they are summed, and of them so many at once, while the
+ * others are still on their way. */
+enum {
+    RING = SCHEDULE_SLICE_BYTES / (int)sizeof(float),
+    SUMMED = RING / 4,
+};
 
-/* A team reduces: what its flows need to make what they send. */
+/* A team reduces: what its flows need to make what they send, and where sums go to. */
 struct reduction {
     const struct team *t;
     const struct parts *p;
     const struct locals *l;
-    char *scratch;
+    const struct sum_into *to;
+    int64_t mine, summed; /* elements of the own part, and how many of them are done */
 };
 
 /* --- moving bytes --- */
@@ -34,9 +41,14 @@ static bool is_idle(const struct flow *f)
     return f->header_sent == sizeof(f->out) && f->send_left == 0 && f->to_make == 0;
 }
 
-static bool wants_input(const struct flow *f)
+static bool has_room(const struct flow *f)
 {
     return f->header_received < sizeof(f->in) || f->recv_left > 0;
+}
+
+static bool wants_input(const struct flow *f)
+{
+    return has_room(f) || f->to_come > 0;
 }
 
 /* Sum elements [at, at + count) of a member's part over the ranks of this host. */
@@ -55,12 +67,75 @@ static int64_t slice_len(int64_t left)
     return left < slice ? left : slice;
 }
 
+static char *slot(const struct reduction *r, int place)
+{
+    return r->to->scratch + (size_t)place * SCHEDULE_SLICE_BYTES;
+}
+
+/* What this rank brings for elements [at, at + count) of its own part. */
+static const float *own_slice(
+    const struct call *k, const struct reduction *r, int64_t at, int64_t count)
+{
+    int mine = member_of(r->t, r->t->me);
+    if (!r->l)
+        return r->p->full + r->p->part_elems * mine + at;
+    float *slice = (float *)(void *)slot(r, r->t->me);
+    sum_locals(k, r, mine, at, count, slice);
+    return slice;
+}
+
+/* Of the own part, elements that have come from every peer. */
+static int64_t elements_there(const struct call *k, const struct reduction *r)
+{
+    int64_t least = r->mine;
+    for (int i = 0; i < r->t->n - 1; i++) {
+        const struct flow *f = &k->c->channel[k->ch].flow[i];
+        int64_t open = f->to_come + (int64_t)((f->recv_left + sizeof(float) - 1) / sizeof(float));
+        least = r->mine - open < least ? r->mine - open : least;
+    }
+    return least;
+}
+
+/* Room for what comes next goes round a peer's slot, as far as it was summed. */
+static void make_room(const struct reduction *r, int flow, struct flow *f)
+{
+    int64_t at = r->mine - f->to_come, count = RING - at % RING;
+    if (f->recv_left > 0 || f->to_come == 0)
+        return;
+    count = count < r->summed + RING - at ? count : r->summed + RING - at;
+    count = count < f->to_come ? count : f->to_come;
+    f->recv = slot(r, place_of(r->t, flow)) + at % RING * (int64_t)sizeof(float);
+    f->recv_left = (size_t)count * sizeof(float);
+    f->to_come -= count;
+}
+
+/* Sum what has come of all peers, in their order, and make room for more. */
+static void sum_arrived(const struct call *k, struct reduction *r)
+{
+    const float *src[COMM_MAX_RANKS];
+    int64_t there = elements_there(k, r);
+    while (r->summed < there) {
+        int64_t at = r->summed, count = SUMMED - at % SUMMED;
+        if (at + count > there && there < r->mine)
+            break;
+        count = at + count < there ? count : there - at;
+        for (int i = 0; i < r->t->n; i++)
+            src[i] = (const float *)(const void *)slot(r, i) + at % RING;
+        src[r->t->me] = own_slice(k, r, at, count);
+        k->c->o.kernels->sum_ranks_f32(
+            NULL, r->to->out + at, src, r->t->n, count, r->to->is_accumulating);
+        r->summed += count;
+    }
+    for (int i = 0; i < r->t->n - 1; i++)
+        make_room(r, i, &k->c->channel[k->ch].flow[i]);
+}
+
 /* The next slice for a peer, into its place behind the slices that are received. */
 static void make_slice(const struct call *k, const struct reduction *r, int flow, struct flow *f)
 {
     int place = place_of(r->t, flow), member = member_of(r->t, place);
     int64_t count = slice_len(f->to_make);
-    char *slice = r->scratch + (size_t)(r->t->n + place) * SCHEDULE_SLICE_BYTES;
+    char *slice = slot(r, r->t->n + place);
     sum_locals(k, r, member, part_len(r->p, member) - f->to_make, count, (float *)(void *)slice);
     f->to_make -= count;
     f->send = slice;
@@ -141,8 +216,11 @@ static enum rc too_late(const struct call *k, int n, struct err *e)
         if (wants_input(&ch->flow[i]))
             return call_broken(
                 k, RC_NODE, ch->flow[i].rank, "did not answer before the deadline", e);
+    int i = 0;
+    while (i < n - 1 && is_idle(&ch->flow[i]))
+        i++;
     return call_broken(
-        k, RC_NODE, ch->flow[0].rank, "did not take the data before the deadline", e);
+        k, RC_NODE, ch->flow[i].rank, "did not take the data before the deadline", e);
 }
 
 /* Sleep until a socket is ready. */
@@ -151,7 +229,7 @@ static enum rc wait_for_sockets(const struct call *k, int n, struct err *e)
     struct channel *ch = &k->c->channel[k->ch];
     for (int i = 0; i < n; i++) {
         struct flow *f = &ch->flow[i];
-        short events = (short)((is_idle(f) ? 0 : POLLOUT) | (wants_input(f) ? POLLIN : 0));
+        short events = (short)((is_idle(f) ? 0 : POLLOUT) | (has_room(f) ? POLLIN : 0));
         ch->poll[i] = (struct pollfd){events ? f->fd : -1, events, 0};
     }
     double left = k->deadline - clock_now_s();
@@ -162,8 +240,8 @@ static enum rc wait_for_sockets(const struct call *k, int n, struct err *e)
 
 /* Send and receive in turns, with each peer once. Sends come first: a rank that gives up over what
  * it reads has said what it is at. Returns whether there is more to do in *is_pending. */
-static enum rc move_once(const struct call *k, const struct reduction *r, int n, bool is_flushing,
-    bool *is_pending, struct err *e)
+static enum rc move_once(
+    const struct call *k, const struct reduction *r, int n, bool *is_pending, struct err *e)
 {
     enum rc rc = RC_OK;
     *is_pending = false;
@@ -171,23 +249,24 @@ static enum rc move_once(const struct call *k, const struct reduction *r, int n,
         struct flow *f = &k->c->channel[k->ch].flow[i];
         if (!is_idle(f))
             rc = push(k, r, i, e);
-        if (!rc && wants_input(f))
+        if (!rc && has_room(f))
             rc = pull(k, f, e);
-        *is_pending = *is_pending || wants_input(f) || (is_flushing && !is_idle(f));
+        *is_pending = *is_pending || wants_input(f) || !is_idle(f);
     }
     return rc;
 }
 
-/* Move bytes until everything wanted has arrived, and with is_flushing also everything was sent.
- * Sleeping costs more than to look again a few times. */
-static enum rc run_flows(
-    const struct call *k, const struct reduction *r, int n, bool is_flushing, struct err *e)
+/* Move bytes until everything wanted has arrived and everything was sent. Sleeping costs more than
+ * to look again a few times. */
+static enum rc run_flows(const struct call *k, struct reduction *r, int n, struct err *e)
 {
     struct channel *ch = &k->c->channel[k->ch];
     for (int in_vain = 0;;) {
         size_t before = ch->moved;
         bool is_pending;
-        enum rc rc = move_once(k, r, n, is_flushing, &is_pending, e);
+        if (r)
+            sum_arrived(k, r);
+        enum rc rc = move_once(k, r, n, &is_pending, e);
         if (rc || !is_pending)
             return rc;
         if (atomic_load(&k->c->is_aborted))
@@ -234,7 +313,7 @@ enum rc team_all_gather(
         ch->flow[i].recv = p->full + p->piece_bytes * (size_t)member;
         ch->flow[i].recv_left = piece_len(p, member);
     }
-    return run_flows(k, NULL, n, true, e);
+    return run_flows(k, NULL, n, e);
 }
 
 static void start_parts(const struct call *k, const struct reduction *r, int n)
@@ -242,6 +321,7 @@ static void start_parts(const struct call *k, const struct reduction *r, int n)
     struct channel *ch = &k->c->channel[k->ch];
     for (int i = 0; i < n; i++) {
         int member = member_of(r->t, place_of(r->t, i));
+        ch->flow[i].to_come = r->mine;
         if (r->l) {
             ch->flow[i].to_make = part_len(r->p, member);
         } else {
@@ -251,43 +331,17 @@ static void start_parts(const struct call *k, const struct reduction *r, int n)
     }
 }
 
-/* What this rank brings for elements [at, at + count) of its own part. */
-static const float *own_slice(
-    const struct call *k, const struct reduction *r, int64_t at, int64_t count)
-{
-    int mine = member_of(r->t, r->t->me);
-    if (!r->l)
-        return r->p->full + r->p->part_elems * mine + at;
-    float *slice = (float *)(void *)(r->scratch + (size_t)r->t->me * SCHEDULE_SLICE_BYTES);
-    sum_locals(k, r, mine, at, count, slice);
-    return slice;
-}
-
 enum rc team_reduce(const struct call *k, const struct team *t, const struct parts *p,
     const struct locals *l, const struct sum_into *to, struct err *e)
 {
-    struct channel *ch = &k->c->channel[k->ch];
-    struct reduction r = {t, p, l, to->scratch};
-    const float *src[COMM_MAX_RANKS];
-    int64_t mine = part_len(p, member_of(t, t->me));
+    struct reduction r = {
+        .t = t, .p = p, .l = l, .to = to, .mine = part_len(p, member_of(t, t->me))};
     int n = start_flows(k, t);
     start_parts(k, &r, n);
-    enum rc rc = RC_OK;
-    for (int64_t at = 0; at < mine && !rc; at += slice_len(mine - at)) {
-        int64_t count = slice_len(mine - at);
-        for (int i = 0; i < n; i++) {
-            int place = place_of(t, i);
-            ch->flow[i].recv = to->scratch + (size_t)place * SCHEDULE_SLICE_BYTES;
-            ch->flow[i].recv_left = (size_t)count * sizeof(float);
-            src[place] = (const float *)(const void *)ch->flow[i].recv;
-        }
-        src[t->me] = own_slice(k, &r, at, count);
-        rc = run_flows(k, &r, n, false, e);
-        if (!rc)
-            k->c->o.kernels->sum_ranks_f32(
-                NULL, to->out + at, src, t->n, count, to->is_accumulating);
-    }
-    return rc ? rc : run_flows(k, &r, n, true, e);
+    enum rc rc = run_flows(k, &r, n, e);
+    if (!rc)
+        sum_arrived(k, &r);
+    return rc;
 }
 
 /* --- the path --- */
@@ -333,8 +387,33 @@ static enum rc tcp_sum(const struct call *k, double *x, int count, struct err *e
     return rc;
 }
 
+/* Flows of members that are left out have nothing to do. */
+enum rc tcp_swap(const struct call *k, const struct swap *s, bool is_leaving, struct err *e)
+{
+    const struct group *g = call_group(k);
+    struct team t = whole_group(k);
+    struct channel *ch = &k->c->channel[k->ch];
+    int n = start_flows(k, &t);
+    for (int i = 0; i < n; i++) {
+        int member = place_of(&t, i);
+        if (is_leaving && member / g->locals == g->me / g->locals) {
+            ch->flow[i].header_sent = ch->flow[i].header_received = sizeof(struct header);
+            continue;
+        }
+        ch->flow[i].send = s->from + s->piece_bytes * (size_t)member;
+        ch->flow[i].recv = s->to + s->piece_bytes * (size_t)member;
+        ch->flow[i].send_left = ch->flow[i].recv_left = s->piece_bytes;
+    }
+    return run_flows(k, NULL, n, e);
+}
+
+static enum rc tcp_all_to_all(const struct call *k, const struct swap *s, struct err *e)
+{
+    return tcp_swap(k, s, false, e);
+}
+
 const struct comm_path comm_tcp = {
-    "TCP", tcp_all_gather, tcp_reduce_scatter, tcp_all_reduce, tcp_sum};
+    "TCP", tcp_all_gather, tcp_reduce_scatter, tcp_all_reduce, tcp_sum, tcp_all_to_all};
 
 /* --- point to point --- */
 
@@ -367,5 +446,5 @@ enum rc tcp_exchange(const struct call *k, const struct comm_exchange *x, struct
         f->recv = x->recv;
         f->recv_left = x->recv_bytes;
     }
-    return n ? run_flows(k, NULL, n, true, e) : RC_OK;
+    return n ? run_flows(k, NULL, n, e) : RC_OK;
 }

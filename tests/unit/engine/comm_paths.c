@@ -238,6 +238,29 @@ static void all_reduce(struct member *m, enum op_group g, int64_t part)
         check(m, "behind all-reduce", total, data[total], value(m->o.rank, total));
 }
 
+/* Of what rank a has for rank b, byte i. */
+static char piece_byte(int a, int b, size_t i)
+{
+    return (char)(a * 31 + b * 7 + (int)(i % 113));
+}
+
+/* Pieces of as many bytes as the other collectives have elements. */
+static void all_to_all(struct member *m, enum op_group g, int64_t part)
+{
+    int n = comm_group_size(m->c, g), me = comm_group_rank(m->c, g);
+    size_t piece = (size_t)part * sizeof(float) - 1;
+    char *from = m->memory, *to = m->memory + VECTOR * sizeof(float);
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < piece; k++)
+            from[piece * (size_t)i + k] = piece_byte(m->o.rank, rank_of(m, g, i), k);
+    if (!m->rc)
+        m->rc = comm_all_to_all(m->c, CHANNEL_REDUCE, g, from, to, piece, &m->e);
+    for (int i = 0; i < n && !m->rc; i++)
+        for (size_t k = 0; k < piece && !m->rc; k++)
+            if (to[piece * (size_t)i + k] != piece_byte(rank_of(m, g, i), rank_of(m, g, me), k))
+                m->rc = err_set(&m->e, RC_FAILED, "all-to-all: byte %zu of member %d", k, i);
+}
+
 static void sum_doubles(struct member *m, enum op_group g)
 {
     int n = comm_group_size(m->c, g);
@@ -261,6 +284,7 @@ static void run_all(struct member *m)
         for (int s = 0; s < N_SIZES && !m->rc; s++) {
             reduce_scatter_and_gather(m, groups[g], SIZES[s]);
             all_reduce(m, groups[g], SIZES[s]);
+            all_to_all(m, groups[g], SIZES[s]);
             sum_doubles(m, groups[g]);
         }
     if (!m->rc)
@@ -309,18 +333,23 @@ static void send_known_amounts(struct member *m)
         m->rc = comm_all_reduce(
             m->c, CHANNEL_REDUCE, GROUP_WORLD, full, part * m->l->ranks, scratch, &m->e);
     struct comm_volume all = comm_sent(m->c);
-    v[3 * m->o.rank] =
-        (struct comm_volume){gathered.inside - start.inside, gathered.across - start.across};
-    v[3 * m->o.rank + 1] =
+    if (!m->rc)
+        m->rc = comm_all_to_all(
+            m->c, CHANNEL_REDUCE, GROUP_WORLD, full, full + VECTOR, part * 4, &m->e);
+    struct comm_volume swapped = comm_sent(m->c);
+    struct comm_volume *mine = &v[4 * m->o.rank];
+    mine[0] = (struct comm_volume){gathered.inside - start.inside, gathered.across - start.across};
+    mine[1] =
         (struct comm_volume){reduced.inside - gathered.inside, reduced.across - gathered.across};
-    v[3 * m->o.rank + 2] =
-        (struct comm_volume){all.inside - reduced.inside, all.across - reduced.across};
+    mine[2] = (struct comm_volume){all.inside - reduced.inside, all.across - reduced.across};
+    mine[3] = (struct comm_volume){swapped.inside - all.inside, swapped.across - all.across};
     if (!m->is_shared)
         m->rc = err_set(&m->e, RC_FAILED, "%s", comm_note(m->c));
 }
 
 /* H hosts of L ranks and a vector of V bytes: between hosts V / (H L) times H - 1 a rank, which is
- * (H - 1) / H of a vector a host; inside (L - 1) / L of V a rank. All-reduce is both twice. */
+ * (H - 1) / H of a vector a host; inside (L - 1) / L of V a rank. All-reduce is both twice. Of an
+ * all-to-all every piece is for one rank: it goes where that is. */
 static void two_levels_send_each_byte_to_a_host_once(void **state)
 {
     (void)state;
@@ -332,11 +361,16 @@ static void two_levels_send_each_byte_to_a_host_once(void **state)
     };
     const uint64_t hosts[] = {2, 2, 3, 1};
     for (int i = 0; i < 4; i++) {
-        struct comm_volume v[3 * MAX];
+        struct comm_volume v[4 * MAX];
         uint64_t n = (uint64_t)layouts[i].ranks, locals = n / hosts[i], bytes = 20000 * 4 * n;
         together(&layouts[i], send_known_amounts, v);
-        for (uint64_t k = 0; k < 3 * n; k++) {
-            uint64_t passes = k % 3 == 2 ? 2 : 1;
+        for (uint64_t k = 0; k < 4 * n; k++) {
+            uint64_t passes = k % 4 == 2 ? 2 : 1;
+            if (k % 4 == 3) {
+                assert_int_equal(v[k].across, bytes / n * (n - locals));
+                assert_int_equal(v[k].inside, bytes / n * (locals - 1));
+                continue;
+            }
             assert_int_equal(v[k].across, passes * bytes / n * (hosts[i] - 1));
             assert_int_equal(v[k].inside, passes * bytes / locals * (locals - 1));
         }
@@ -395,7 +429,9 @@ struct victim_case {
 };
 
 static const char *const OPERATIONS[] = {"all-gather of 480000 bytes",
-    "reduce-scatter of 480000 bytes", "all-reduce of 480000 bytes", "sum of 8 bytes"};
+    "reduce-scatter of 480000 bytes", "all-reduce of 480000 bytes", "sum of 8 bytes",
+    "all-to-all of 480000 bytes"};
+enum { OPERATION_COUNT = 5 };
 
 static enum rc one_collective(struct member *m, int operation)
 {
@@ -413,6 +449,9 @@ static enum rc one_collective(struct member *m, int operation)
             m->c, CHANNEL_REDUCE, GROUP_WORLD, full, full + VECTOR, part, false, scratch, &m->e);
     case 2:
         return comm_all_reduce(m->c, CHANNEL_REDUCE, GROUP_WORLD, full, part * n, scratch, &m->e);
+    case 4:
+        return comm_all_to_all(
+            m->c, CHANNEL_REDUCE, GROUP_WORLD, full, full + VECTOR, (size_t)part * 4, &m->e);
     default:
         return comm_sum(m->c, CHANNEL_COMPUTE, GROUP_WORLD, &x, 1, &m->e);
     }
@@ -505,7 +544,7 @@ static void strike_all(int signal_number, double deadline_s, enum rc rc, const c
     size_t bytes = sizeof(struct report) * MAX;
     struct report *r = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < 3; i++) {
-        for (int op = 0; op < 4; op++) {
+        for (int op = 0; op < OPERATION_COUNT; op++) {
             struct victim_case v = {&STRUCK[i], op, r};
             double s = strike(&v, signal_number, deadline_s);
             expect_named(&v, rc, what);
