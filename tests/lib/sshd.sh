@@ -13,6 +13,10 @@
 #   sshd_hosts NAME...        a host list for berth, one line per server, on stdout
 #   $sshd_dir/id              private key to log in with;  $sshd_dir/known_hosts   all host keys
 #   sshd_connect              array: options of berth that reach these servers and nothing else
+#   sshd_address, sshd_in     of the servers started from then on: where they listen, and a command in
+#                             front of them (array), for hosts in other network namespaces
+sshd_address=127.0.0.1
+sshd_in=()
 sshd_binary=$(command -v sshd || echo /usr/sbin/sshd)
 
 sshd_needed() {
@@ -34,14 +38,14 @@ sshd_setup() {
 }
 
 sshd_is_up() {
-    (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+    (exec 3<>"/dev/tcp/$sshd_address/$1") 2>/dev/null
 }
 
 # Start the server NAME with the configuration it has, on its port; wait until it answers.
 sshd_restart() {
     local dir=$sshd_dir/$1 port
     port=$(sed -n 's/^Port //p' "$dir/sshd_config")
-    "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log" || return 1
+    "${sshd_in[@]}" "$sshd_binary" -f "$dir/sshd_config" -E "$dir/log" || return 1
     for _ in $(seq 200); do
         [ -s "$dir/pid" ] && sshd_is_up "$port" && return 0
         sleep 0.05
@@ -60,7 +64,7 @@ sshd_start() {
         sshd_is_up "$sshd_port" && continue
         {
             echo "Port $sshd_port"
-            echo "ListenAddress 127.0.0.1"
+            echo "ListenAddress $sshd_address"
             echo "HostKey $dir/host_key"
             echo "PidFile $dir/pid"
             echo "AuthorizedKeysFile $sshd_dir/authorized_keys"
@@ -78,7 +82,8 @@ sshd_start() {
         } >"$dir/sshd_config"
         sshd_restart "$name" || continue
         echo "$sshd_port" >"$dir/port"
-        echo "[127.0.0.1]:$sshd_port $(cut -d' ' -f1,2 "$dir/host_key.pub")" >>"$sshd_dir/known_hosts"
+        echo "$sshd_address" >"$dir/address"
+        echo "[$sshd_address]:$sshd_port $(cut -d' ' -f1,2 "$dir/host_key.pub")" >>"$sshd_dir/known_hosts"
         return 0
     done
     echo "sshd does not start:" >&2
@@ -120,7 +125,7 @@ sshd_stop_all() {
 sshd_hosts() {
     local name
     for name in "$@"; do
-        echo "127.0.0.1:$(cat "$sshd_dir/$name/port") dir=$sshd_dir/$name/home/berth"
+        echo "$(cat "$sshd_dir/$name/address"):$(cat "$sshd_dir/$name/port") dir=$sshd_dir/$name/home/berth"
     done
 }
 
