@@ -146,6 +146,21 @@ static const struct option LIMITS[] = {
         .help = "gradients reduced together; default each unit's alone",
         .detail = "From 16MiB on; with ddp, zero1 and zero2.",
         .example = "--bucket 64MiB"},
+    {.name = "gather-format",
+        .kind = OPTION_CHOICE,
+        .choices = "plain|int8",
+        .help = "how parameters travel to be used; default plain",
+        .detail = "int8: in blocks of 256 with a scale each, half the bytes of bf16 (zero3, hsdp; "
+                  "others keep them whole). What is trained stays exact; products see rounded "
+                  "parameters.",
+        .example = "--gather-format int8"},
+    {.name = "reduce-format",
+        .kind = OPTION_CHOICE,
+        .choices = "plain|int8",
+        .help = "how gradients travel to be summed; default plain",
+        .detail = "int8: in blocks of 256 with a scale each, a quarter of the bytes of fp32. Sums "
+                  "are made in fp32, of rounded gradients.",
+        .example = "--reduce-format int8"},
     {.name = "spot",
         .kind = OPTION_CHOICE,
         .is_setting = true,
@@ -246,6 +261,10 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
         rc = take_word(args, "reshard", j->reshard, e);
     if (!rc)
         rc = take_word(args, "bucket", j->bucket, e);
+    if (!rc)
+        rc = take_word(args, "gather-format", j->gather_format, e);
+    if (!rc)
+        rc = take_word(args, "reduce-format", j->reduce_format, e);
     if (!rc)
         rc = take_list(args, "gpu", j->gpu, e);
     return rc;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/disk.h"
+#include "engine/ops_wire.h"
 #include "engine/update_cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
@@ -334,7 +335,7 @@ static enum comm_channel channel_of(const struct op *op)
 
 static enum rc all_gather(const struct run *r)
 {
-    size_t element = r->type == K_BF16 ? 2 : 4;
+    size_t element = r->op->dim[2] ? (size_t)r->op->dim[2] : r->type == K_BF16 ? 2 : 4;
     size_t shard_bytes = (size_t)r->op->dim[1] * element;
     enum op_group g = (enum op_group)r->op->group;
     char *full = has(r, OP_IN_PLACE) ? r->arg[0] : r->arg[1];
@@ -373,6 +374,19 @@ static enum rc all_reduce(const struct run *r)
 {
     return comm_all_reduce(r->x->comm, channel_of(r->op), (enum op_group)r->op->group, r->arg[0],
         r->op->dim[0], r->arg[1], r->e);
+}
+
+static enum rc all_to_all(const struct run *r)
+{
+    return comm_all_to_all(r->x->comm, channel_of(r->op), (enum op_group)r->op->group, r->arg[0],
+        r->arg[1], (size_t)r->op->dim[1], r->e);
+}
+
+static enum rc wire(const struct run *r)
+{
+    struct wire_op w = {r->x, r->op, r->arg, r->pool, has(r, OP_OUT_FP32) ? K_FP32 : r->type};
+    wire_run(&w);
+    return RC_OK;
 }
 
 static enum rc scalars(const struct run *r)
@@ -461,6 +475,10 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_COPY_UP] = copy,
     [OP_DISK_READ] = disk_read,
     [OP_DISK_WRITE] = disk_write,
+    [OP_ALL_TO_ALL] = all_to_all,
+    [OP_QUANTISE] = wire,
+    [OP_DEQUANTISE] = wire,
+    [OP_SUM_PIECES] = wire,
 };
 
 enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const *arg,

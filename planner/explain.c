@@ -55,6 +55,10 @@ static void add_moves(struct str *out, const struct strategy *s)
         str_add(out, ", gradients reduced at once");
     else if (s->bucket_bytes > 0)
         str_addf(out, ", gradients reduced by %s", units_bytes(bytes, (double)s->bucket_bytes));
+    if (s->gather_format != WIRE_PLAIN)
+        str_addf(out, ", parameters gathered in %s", wire_name(s->gather_format));
+    if (s->reduce_format != WIRE_PLAIN)
+        str_addf(out, ", gradients reduced in %s", wire_name(s->reduce_format));
 }
 
 char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])

@@ -154,6 +154,10 @@ static void say_memory(
         export_lost(left_out, "optimizer states over replicas");
     if (s->bucket_bytes > 0)
         export_lost(left_out, "the size of gradient buckets");
+    if (s->gather_format != WIRE_PLAIN)
+        export_lost(left_out, "parameters gathered in %s", wire_name(s->gather_format));
+    if (s->reduce_format != WIRE_PLAIN)
+        export_lost(left_out, "gradients reduced in %s", wire_name(s->reduce_format));
     if (s->loss_chunks > 1)
         export_lost(left_out, "a loss in %d pieces", s->loss_chunks);
 }

@@ -116,6 +116,9 @@ static const struct kind KINDS[] = {
     {"rope", "table of rotary embeddings", FORM_FIXED, "", 0},
     {"workspace", "workspace of products and attention", FORM_FIXED, "", 0},
     {"reduce_scratch", "slices of collectives as they arrive", FORM_FIXED, "", 0},
+    {"wire_param", "parameters on the way, in blocks", FORM_FIXED, "", 0},
+    {"wire_grad", "gradients on the way, in blocks", FORM_FIXED, "", 0},
+    {"wire_pieces", "gradients to sum, in blocks", FORM_FIXED, "", 0},
     {"scalars", "sums of a step", FORM_FIXED, "", 0},
 };
 

@@ -46,6 +46,7 @@ struct job {
     char recompute[JOB_LIST]; /* likewise; "" for none, selective and full */
     char reshard[JOB_WORD];   /* "always", "never" or a size: only that; "" for always and never */
     char bucket[JOB_WORD];    /* a size or "unlimited": gradients are reduced so; "" by unit */
+    char gather_format[JOB_WORD], reduce_format[JOB_WORD]; /* of planner/wire.h; "" for plain */
     enum spot spot;
     char data[JOB_DATA]; /* sources: planner/data_source.h */
     enum data_kind data_kind;

@@ -114,10 +114,20 @@ static enum rc check_moves(const struct job *j, struct err *e)
         rc = strategy_parse_reshard(&any, j->reshard, e);
     if (!rc && j->bucket[0])
         rc = strategy_parse_bucket(&any, j->bucket, e);
-    if (!rc && (j->reshard[0] || j->bucket[0]) && !profile_of(j->engine)->is_bundled)
+    if (!rc && j->gather_format[0])
+        rc = wire_parse(j->gather_format, &any.gather_format, e);
+    if (!rc && j->reduce_format[0])
+        rc = wire_parse(j->reduce_format, &any.reduce_format, e);
+    bool is_asked = j->reshard[0] || j->bucket[0] || j->gather_format[0] || j->reduce_format[0];
+    if (!rc && is_asked && !profile_of(j->engine)->is_bundled)
         rc = err_set(e, RC_USAGE,
-            "when parameters are freed and gradients reduced is engine %s's own affair",
+            "when parameters are freed, and when and how gradients are reduced, is engine %s's own "
+            "affair",
             engine_name(j->engine));
+    if (!rc && (j->gather_format[0] || j->reduce_format[0]) && j->model.adapter.rank > 0)
+        rc = err_set(e, RC_USAGE,
+            "beside a frozen model, adapters and their gradients travel as they are kept: leave "
+            "out the gather and reduce formats");
     return rc;
 }
 

@@ -274,6 +274,10 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
         json_add_bool(v, "optimizer_over_replicas", true);
     if (s->bucket_bytes > 0)
         json_add_int(v, "bucket_bytes", s->bucket_bytes);
+    if (s->gather_format != WIRE_PLAIN)
+        json_add_str(v, "gather_format", wire_name(s->gather_format));
+    if (s->reduce_format != WIRE_PLAIN)
+        json_add_str(v, "reduce_format", wire_name(s->reduce_format));
     json_add_int(v, "loss_chunks", s->loss_chunks);
     if (s->optimizer != OPTIMIZER_ADAMW)
         json_add_str(v, "optimizer", optimizer_name(s->optimizer));

@@ -58,7 +58,8 @@ enum form {
     FORM_COPY,
     FORM_HOST_ADAM,
     FORM_LOW_RANK,
-    FORM_DISK
+    FORM_DISK,
+    FORM_LANE_STREAM
 };
 
 /* Kinds that are not listed stream memory; their variant is the kind. */
@@ -158,6 +159,8 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
         k.amount = op->bytes;
         break;
     default:
+        if (op->lane == LANE_GATHER || op->lane == LANE_REDUCE)
+            k.form = FORM_LANE_STREAM;
         k.variant = op->kind;
         k.amount = op->bytes;
     }
@@ -200,6 +203,8 @@ static double price_s(const struct price_key *k, const struct machine *m)
         return machine_host_adam_s(m, k->amount);
     case FORM_DISK:
         return machine_disk_s(m, k->amount);
+    case FORM_LANE_STREAM:
+        return machine_lane_stream_s(m, (enum op_kind)k->variant, k->amount);
     default:
         return machine_stream_s(m, (enum op_kind)k->variant, k->amount);
     }

@@ -448,6 +448,7 @@ static void fill_gpu(struct machine *m, struct lookup *l)
     m->expert_exposed = need(l, "expert_exposed");
     m->matmul_lanes = need(l, "matmul_lanes");
     m->memory_bytes_per_s = hw->memory_bytes_per_s * need(l, "memory_efficiency");
+    m->lane_bytes_per_s = m->memory_bytes_per_s;
     m->link_bytes_per_s = hw->link_bytes_per_s *
                           need(l, hw->is_link_pcie ? "link_pcie_efficiency" : "link_efficiency");
     m->copy_bytes_per_s = hw->pcie_bytes_per_s * need(l, "copy_efficiency");
@@ -475,9 +476,10 @@ static void fill_cpu(struct machine *m, struct lookup *l)
     m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak") / lost;
     m->basis = basis_of(l, "matmul_of_peak", 0); /* a probe measures, with few runs */
     m->evidence = evidence_of(l, 0);
-    double dram = fmin(m->host_bytes_per_s, cores * need(l, "core_bytes_per_s"));
+    double core = need(l, "core_bytes_per_s"), dram = fmin(m->host_bytes_per_s, cores * core);
     m->host_bytes_per_s = dram;
     m->memory_bytes_per_s = dram / ranks * need(l, "memory_efficiency");
+    m->lane_bytes_per_s = fmin(m->memory_bytes_per_s, core);
     m->link_bytes_per_s =
         fmin(need(l, "link_bytes_per_s"), m->memory_bytes_per_s) * fmin(1, per_rank);
     m->copy_bytes_per_s = m->memory_bytes_per_s / 2;
@@ -497,6 +499,7 @@ static void scale(struct machine *m, const struct lookup *l, const struct rates_
     m->attention_efficiency *= s->compute;
     m->attention_backward_efficiency *= s->compute;
     m->memory_bytes_per_s *= s->compute;
+    m->lane_bytes_per_s *= s->compute;
     m->copy_bytes_per_s *= s->host_link;
     m->link_bytes_per_s *= s->link * (m->hw.is_link_pcie ? s->host_link : 1);
 }
@@ -647,6 +650,11 @@ double machine_stream_s(const struct machine *m, enum op_kind kind, double bytes
     return fmax(m->op_floor_s, bytes / (m->memory_bytes_per_s * m->elementwise[kind]));
 }
 
+double machine_lane_stream_s(const struct machine *m, enum op_kind kind, double bytes)
+{
+    return fmax(m->op_floor_s, bytes / (m->lane_bytes_per_s * m->elementwise[kind]));
+}
+
 double machine_copy_s(const struct machine *m, double bytes)
 {
     return m->op_floor_s + bytes / m->copy_bytes_per_s;
@@ -734,7 +742,9 @@ double machine_collective_s(
     double per_node = (double)g.ranks / (double)g.nodes;
     double seconds = 0, hops = 0;
     if (per_node > 1) {
-        seconds = (per_node - 1) / per_node *
+        bool is_direct =
+            m->is_shared && kind == COLLECTIVE_ALL_TO_ALL; /* the rest leaves the node */
+        seconds = (per_node - 1) / (is_direct ? (double)g.ranks : per_node) *
                   (bytes / m->link_bytes_per_s + ramp_lost_s(&m->link_ramp, bytes));
         hops += (per_node - 1) * m->link_hop_s;
     }

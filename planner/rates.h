@@ -149,6 +149,7 @@ struct machine {
     double attention_backward_efficiency; /* of peak, over its 2.5 times the forward's flops */
 
     double memory_bytes_per_s;         /* per rank, streaming operations */
+    double lane_bytes_per_s;           /* of them, on the lane of a collective */
     double elementwise[OP_KIND_COUNT]; /* share of it that an operation reaches: those with
                                           exponentials are bound by arithmetic on a CPU, small ones
                                           stay in its caches (more than 1) */
@@ -217,6 +218,8 @@ double machine_attention_s(
     const struct machine *m, enum precision p, double flops, bool is_backward);
 /* An operation bound by memory traffic of so many bytes, or nearly so. */
 double machine_stream_s(const struct machine *m, enum op_kind kind, double bytes);
+/* The same on the lane of a collective, which on a CPU has one core. */
+double machine_lane_stream_s(const struct machine *m, enum op_kind kind, double bytes);
 /* Between device and host memory, one direction. */
 double machine_copy_s(const struct machine *m, double bytes);
 /* AdamW over so many elements of one rank in host memory, all ranks of the node at once. */

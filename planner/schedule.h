@@ -73,11 +73,21 @@ enum lane {
  * zero_gaps      dim -                 arg W grad(unit, fp32): the gaps between tensors and the pad
  * all_gather     dim elems shard_elems arg R shard W full   dtype = parameter type
  *                flag IN_PLACE: the rank's own shard already lies in full; arg RW full only
+ *                dim[2] = 1: of bytes (elems and shard_elems are)
  * reduce_scatter dim elems shard_elems n  arg R full(fp32) RW|W shard(fp32) W scratch
  *                sum over ranks in rank order; flag ACCUMULATE. n > 1: of so many units from the
  *                operation's on, which follow each other in full and in shard, each split by
  *                itself; flag IN_PLACE: the own part of each stays where it is in full
  * all_reduce     dim elems             arg RW data(fp32) W scratch
+ * all_to_all     dim bytes piece_bytes 1   arg R from W to: piece i goes to rank i of the group,
+ *                that of rank i comes to place i
+ * quantise       dim elems piece_elems count format   arg R x W wire: the first count elements of
+ *                each rank's piece of x (the last may be short), as they travel (wire.h), one rank
+ *                after the other. dtype = parameter type, flag OUT_FP32: x is a fp32 gradient;
+ *                IN_PLACE: the own piece alone; where elems = piece_elems there is but one
+ * dequantise     dim as quantise       arg R wire W x: of all ranks
+ * sum_pieces     dim as quantise       arg R wire RW|W sum(fp32): the same elements by all ranks,
+ *                in rank order; flags ACCUMULATE, IN_PLACE (sum is x: into the own piece of it)
  * scalars        dim first count       arg RW scalars: sums count doubles from index first on over
  *                                      the group, in rank order
  * grad_norm      dim elems             arg R grad(fp32, own part) RW scalars: adds the square sum,
@@ -92,9 +102,9 @@ enum lane {
  *                unit, one after the other
  * disk_write     dim elems elem_bytes  arg R swap W [master] W m W v
  * For prediction only, of what the bundled engine does not run:
- * all_to_all     tokens to the ranks of their experts, and back
+ * all_to_all     over GROUP_EXPERT on the compute lane: tokens to their experts, and back
  * scores         softmax and mask over stored attention scores
- * dequantise     frozen matrices of a unit from few bits to the type of activations
+ * dequantise     on the compute lane: frozen matrices from few bits to the type of activations
  * all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
  */
 #define OP_MAP(X)                                                                                  \
@@ -130,7 +140,9 @@ enum lane {
     X(OP_DISK_WRITE, "disk_write")                                                                 \
     X(OP_QK_NORM_FWD, "qk_norm_fwd")                                                               \
     X(OP_QK_NORM_BWD, "qk_norm_bwd")                                                               \
-    X(OP_SGD, "sgd")
+    X(OP_SGD, "sgd")                                                                               \
+    X(OP_QUANTISE, "quantise")                                                                     \
+    X(OP_SUM_PIECES, "sum_pieces")
 
 enum op_kind {
 #define X(name, word) name,
@@ -244,6 +256,9 @@ enum { SCHEDULE_WORKSPACE_BYTES = 32 << 20 };
 /* Scratch of qk_norm_bwd in the work space, per element of a head: fp32 sums of q and of k for each
  * of 64 pieces of the tokens. */
 enum { SCHEDULE_QK_NORM_SCRATCH = 64 * 2 * 4 };
+
+/* What travels in blocks of few bits goes in rounds of so many bytes, of all ranks together. */
+enum { WIRE_ROUND_BYTES = 128 << 20 };
 
 /* Slices in which host collectives receive; their scratch is group size * this at most. */
 enum { SCHEDULE_SLICE_BYTES = 64 << 10 };

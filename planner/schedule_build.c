@@ -98,9 +98,7 @@ void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offs
                     .buffer = buffer, .access = (uint8_t)access, .offset = offset, .bytes = bytes});
 }
 
-/* The rank's part of a buffer of so many bytes for each rank. */
-static void op_arg_own(
-    struct op *op, enum access access, int32_t buffer, enum owner owner, int64_t bytes)
+void op_arg_own(struct op *op, enum access access, int32_t buffer, enum owner owner, int64_t bytes)
 {
     add_arg(op,
         (struct ref){
@@ -243,18 +241,23 @@ static void emit_gather(struct builder *b, int unit)
     int64_t copies = b->profile->gathered_copies;
     int64_t bytes = gathered_bytes(b, unit);
     int32_t full = builder_unit_buffer(b, "gathered", PART_GATHERED, unit, bytes * copies);
+    const struct unit_buffers *st = &b->s->state[unit];
+    bool is_parked = strategy_parks_parameters(&b->s->strategy);
+    int32_t shard = is_parked ? b->shard_up[unit] : st->param;
+    b->gathered[unit] = full;
+    if (gathers_in_blocks(b)) {
+        emit_gather_in_blocks(b, unit, shard, full);
+        return;
+    }
     struct op *op = builder_op(b, OP_ALL_GATHER, LANE_GATHER, unit);
     op->group = GROUP_SHARD;
     op->dim[0] = u->elems;
     op->dim[1] = u->shard_elems;
-    const struct unit_buffers *st = &b->s->state[unit];
-    bool is_parked = strategy_parks_parameters(&b->s->strategy);
-    op_arg(b, op, ACCESS_READ, is_parked ? b->shard_up[unit] : st->param);
+    op_arg(b, op, ACCESS_READ, shard);
     if (st->adapter >= 0 && !is_parked)
         op_arg(b, op, ACCESS_READ, st->adapter);
     op_arg(b, op, ACCESS_WRITE, full);
     op->bytes = (double)bytes;
-    b->gathered[unit] = full;
 }
 
 /* Emit for each unit that the visit needs and that is not there. */
@@ -383,11 +386,52 @@ static void emit_replica_scatter(struct builder *b, int unit, int32_t grad)
     op->bytes = (double)(op->dim[0] * b->profile->reduce_bytes);
 }
 
+/* In blocks each unit goes by itself. */
+static void scatter_in_blocks(struct builder *b, int unit, int32_t grad)
+{
+    bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
+    for (int u = unit; u <= b->buckets[unit].last; u++) {
+        const struct bucket *k = &b->buckets[u];
+        const struct ref from = {
+            .buffer = b->unit_grad[unit], .offset = k->at * written_grad_bytes(b)};
+        const struct ref shard = {.buffer = grad,
+            .access = is_first ? ACCESS_WRITE : ACCESS_BOTH,
+            .offset = k->shard_at * b->grad_bytes};
+        emit_scatter_in_blocks(
+            b, u, GROUP_SHARD, &from, b->trained[u].elems, shards_gradients(b) ? &shard : NULL);
+    }
+}
+
+static void all_reduce_in_blocks(struct builder *b, int unit, int32_t grad)
+{
+    for (int u = unit; u <= b->buckets[unit].last; u++) {
+        const struct ref data = {.buffer = grad, .offset = b->buckets[u].at * b->grad_bytes};
+        emit_all_reduce_in_blocks(b, u, GROUP_WORLD, &data, b->trained[u].elems);
+    }
+}
+
+static void reduce_over_ranks(struct builder *b, int unit, int32_t grad)
+{
+    bool is_scattered = shards_optimizer(b);
+    if (reduces_in_blocks(b, is_scattered ? GROUP_SHARD : GROUP_WORLD))
+        (is_scattered ? scatter_in_blocks : all_reduce_in_blocks)(b, unit, grad);
+    else if (is_scattered)
+        emit_reduce_scatter(b, unit, grad);
+    else
+        emit_all_reduce(b, unit, GROUP_WORLD, grad);
+}
+
 static void reduce_over_replicas(struct builder *b, int unit, int32_t grad)
 {
+    const struct ref shard = {.buffer = grad};
+    int64_t elems = b->trained[unit].shard_elems;
     if (strategy_replicas(&b->s->strategy) == 1)
         return;
-    if (splits_over_replicas(b))
+    if (reduces_in_blocks(b, GROUP_REPLICA) && splits_over_replicas(b))
+        emit_scatter_in_blocks(b, unit, GROUP_REPLICA, &shard, elems, NULL);
+    else if (reduces_in_blocks(b, GROUP_REPLICA))
+        emit_all_reduce_in_blocks(b, unit, GROUP_REPLICA, &shard, elems);
+    else if (splits_over_replicas(b))
         emit_replica_scatter(b, unit, grad);
     else
         emit_all_reduce(b, unit, GROUP_REPLICA, grad);
@@ -405,12 +449,8 @@ static void reduce_unit(struct builder *b, int unit)
     if (unit < 0 || unit != b->buckets[unit].first || bucket_elems(b, unit) == 0)
         return;
     int32_t grad = is_parked ? begin_parked_grad(b, unit, is_first) : b->s->state[unit].grad;
-    if (shards_gradients(b))
-        emit_reduce_scatter(b, unit, grad);
-    else if (is_final && st->kind == STRATEGY_ZERO1)
-        emit_reduce_scatter(b, unit, grad);
-    else if (is_final)
-        emit_all_reduce(b, unit, GROUP_WORLD, grad);
+    if (shards_gradients(b) || is_final)
+        reduce_over_ranks(b, unit, grad);
     if (is_final)
         reduce_over_replicas(b, unit, grad);
     if (is_parked)
@@ -823,6 +863,7 @@ static void make_state(struct builder *b)
     int64_t group = s->strategy.ranks;
     b->reduce_scratch =
         builder_buffer(b, "reduce_scratch", PART_SCRATCH, -1, group * SCHEDULE_SLICE_BYTES);
+    make_wire_buffers(b);
 }
 
 /* First and last use of every buffer in list order, and memory traffic of compute operations. */

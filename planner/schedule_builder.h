@@ -39,6 +39,7 @@ struct builder {
     int64_t grad_bytes;  /* of an element of gradients as they are kept */
     const struct engine_profile *profile;
     int32_t workspace, reduce_scratch;
+    int32_t wire_param, wire_grad, wire_pieces; /* a round of what travels in blocks */
     int32_t *gathered;       /* per unit: buffer with the full parameters now, -1 */
     int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */
     struct bucket *buckets;  /* per unit: the one it is reduced with */
@@ -69,6 +70,8 @@ struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int 
 /* Append an argument: the whole buffer, or a piece. */
 void op_arg(struct builder *b, struct op *op, enum access access, int32_t buffer);
 void op_arg_part(struct op *op, enum access access, int32_t buffer, int64_t offset, int64_t bytes);
+/* The rank's part of a buffer of so many bytes for each rank. */
+void op_arg_own(struct op *op, enum access access, int32_t buffer, enum owner owner, int64_t bytes);
 
 /* --- parameters and gradients of a unit as the strategy holds them --- */
 
@@ -123,6 +126,21 @@ struct op *emit_update(struct builder *b, enum lane lane, int unit);
  * host, else -1. */
 void emit_grad_norm(struct builder *b, int unit, int32_t parked);
 void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer);
+
+/* --- what travels in blocks of few bits (schedule_wire.c) --- */
+
+bool gathers_in_blocks(const struct builder *b);
+bool reduces_in_blocks(const struct builder *b, enum op_group group);
+void make_wire_buffers(struct builder *b);
+/* From the own part of a unit's parameters to the whole of it. */
+void emit_gather_in_blocks(struct builder *b, int unit, int32_t shard, int32_t full);
+/* Each rank of the group sums its part of so many elements from `from` on; to: where the sums go,
+ * on top of what is there where its access is BOTH; NULL: to their place in the whole. */
+void emit_scatter_in_blocks(struct builder *b, int unit, enum op_group group,
+    const struct ref *from, int64_t elems, const struct ref *to);
+/* The same, and the sums to all ranks. */
+void emit_all_reduce_in_blocks(
+    struct builder *b, int unit, enum op_group group, const struct ref *data, int64_t elems);
 
 /* --- what is kept off the device (schedule_offload.c) --- */
 

@@ -17,6 +17,7 @@ struct traffic_class {
     bool is_bucketed; /* how many reductions there are, and of which sizes, is not looked at */
     enum optimizer optimizer;
     int64_t update_bytes; /* that the update of a parameter moves */
+    enum wire gather_format, reduce_format;
 };
 /* Seconds of collectives beside a section's computing. */
 struct wires {
@@ -68,7 +69,8 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
     return a->kind == b->kind && a->precision == b->precision &&
            a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
            a->is_bucketed == b->is_bucketed && a->optimizer == b->optimizer &&
-           a->update_bytes == b->update_bytes;
+           a->update_bytes == b->update_bytes && a->gather_format == b->gather_format &&
+           a->reduce_format == b->reduce_format;
 }
 
 /* --- classes --- */
@@ -147,7 +149,9 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
         .reshards = frees_blocks(b->model, s),
         .is_bucketed = s->bucket_bytes > 0,
         .optimizer = s->optimizer,
-        .update_bytes = update_bytes(s)};
+        .update_bytes = update_bytes(s),
+        .gather_format = s->gather_format,
+        .reduce_format = s->reduce_format};
     for (size_t i = 0; i < b->n_traffics; i++)
         if (same_traffic(&b->traffics[i].key, &key))
             return (uint32_t)i;
@@ -285,22 +289,34 @@ struct unit_s {
     double update, norm;
 };
 
+/* A reduction of so many elements; in blocks what is moved alone, of a byte and more each. */
+static double reduction_s(const struct machine *mc, const struct traffic_class *k,
+    enum collective kind, struct rank_group group, double elems)
+{
+    if (k->reduce_format == WIRE_PLAIN)
+        return machine_collective_s(mc, kind, group, elems * 4);
+    double seconds = machine_collective_s(mc, COLLECTIVE_ALL_TO_ALL, group, elems);
+    if (kind == COLLECTIVE_ALL_REDUCE)
+        seconds += machine_collective_s(mc, COLLECTIVE_ALL_GATHER, group, elems);
+    return seconds;
+}
+
 static void price_collectives(struct unit_s *out, const struct traffic_class *k,
     const struct machine *mc, const struct strategy *s, const struct unit_kind *u)
 {
     struct rank_group shard = machine_shard_group(s);
+    double gathered = k->gather_format == WIRE_PLAIN ? u->gathered_bytes : u->elems;
     if (k->kind != STRATEGY_DDP)
-        out->gather = machine_collective_s(mc, COLLECTIVE_ALL_GATHER, shard, u->gathered_bytes);
+        out->gather = machine_collective_s(mc, COLLECTIVE_ALL_GATHER, shard, gathered);
     double scatter = k->kind == STRATEGY_DDP
                          ? 0
-                         : machine_collective_s(mc, COLLECTIVE_REDUCE_SCATTER, shard, u->elems * 4);
+                         : reduction_s(mc, k, COLLECTIVE_REDUCE_SCATTER, shard, u->elems);
     *(k->kind == STRATEGY_ZERO1 ? &out->last_reduce : &out->reduce) = scatter;
     if (k->kind == STRATEGY_DDP)
-        out->last_reduce =
-            machine_collective_s(mc, COLLECTIVE_ALL_REDUCE, machine_world(s), u->elems * 4);
+        out->last_reduce = reduction_s(mc, k, COLLECTIVE_ALL_REDUCE, machine_world(s), u->elems);
     if (k->kind == STRATEGY_HSDP)
-        out->last_reduce = machine_collective_s(
-            mc, COLLECTIVE_ALL_REDUCE, machine_replica_group(s), u->shard_elems * 4);
+        out->last_reduce =
+            reduction_s(mc, k, COLLECTIVE_ALL_REDUCE, machine_replica_group(s), u->shard_elems);
     if (k->is_bucketed)
         out->reduce = out->last_reduce = 0;
 }

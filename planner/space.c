@@ -130,6 +130,10 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.shard_degree = degree;
         if (!fp32)
             s.master_bytes = k->job->master_bytes;
+        if (is_gathered && k->job->gather_format[0])
+            wire_parse(k->job->gather_format, &s.gather_format, NULL);
+        if (k->job->reduce_format[0])
+            wire_parse(k->job->reduce_format, &s.reduce_format, NULL);
         if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
             continue;
         if (is_gathered)

@@ -277,6 +277,21 @@ static enum rc check_moves(const struct strategy *s, struct err *e)
     return RC_OK;
 }
 
+static enum rc check_formats(const struct strategy *s, const struct model *m, struct err *e)
+{
+    if (s->gather_format != WIRE_PLAIN && s->kind < STRATEGY_ZERO3)
+        return err_set(e, RC_INVALID,
+            "%s keeps whole parameters, which are gathered as they are: a gather format is for "
+            "zero3 and hsdp",
+            kind_names[s->kind]);
+    bool is_plain = s->gather_format == WIRE_PLAIN && s->reduce_format == WIRE_PLAIN;
+    return is_plain || m->adapter.rank == 0
+               ? RC_OK
+               : err_set(e, RC_INVALID,
+                     "beside a frozen model, adapters and their gradients travel as they are kept: "
+                     "leave out the gather and reduce formats");
+}
+
 static enum rc check_recompute(const struct strategy *s, const struct model *m, struct err *e)
 {
     if (s->full_blocks == 0)
@@ -294,10 +309,11 @@ static enum rc check_recompute(const struct strategy *s, const struct model *m, 
 static enum rc check_unbundled(const struct strategy *s, struct err *e)
 {
     if (s->full_blocks > 0 || s->recompute == RECOMPUTE_SELECTIVE_FFN || s->bucket_bytes > 0 ||
-        s->reshard_above_bytes > 0 || s->splits_over_replicas)
+        s->reshard_above_bytes > 0 || s->splits_over_replicas || s->gather_format != WIRE_PLAIN ||
+        s->reduce_format != WIRE_PLAIN)
         return err_set(e, RC_INVALID,
-            "mixed and selective-ffn recompute, buckets, resharding by size and optimizer states "
-            "over replicas are of the bundled engine alone");
+            "mixed and selective-ffn recompute, buckets, resharding by size, optimizer states over "
+            "replicas and formats of gathers and reductions are of the bundled engine alone");
     return RC_OK;
 }
 
@@ -307,7 +323,8 @@ static enum rc check_enums(const struct strategy *s, struct err *e)
         (unsigned)s->recompute >= BASE_COUNT(recompute_names) || !find_offload(s->offload) ||
         (unsigned)s->precision >= BASE_COUNT(precision_names) ||
         (unsigned)s->engine >= ENGINE_COUNT ||
-        (unsigned)s->optimizer >= BASE_COUNT(optimizer_names))
+        (unsigned)s->optimizer >= BASE_COUNT(optimizer_names) ||
+        (unsigned)s->gather_format >= WIRE_COUNT || (unsigned)s->reduce_format >= WIRE_COUNT)
         return err_set(e, RC_INVALID, "a strategy with unknown words");
     return RC_OK;
 }
@@ -419,6 +436,8 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
     if (!rc)
         rc = check_moves(s, e);
     if (!rc)
+        rc = check_formats(s, m, e);
+    if (!rc)
         rc = check_recompute(s, m, e);
     if (!rc && s->doc_tokens < 0)
         rc = err_set(e, RC_INVALID, "documents of %lld tokens", (long long)s->doc_tokens);
@@ -484,6 +503,10 @@ struct json *strategy_to_json(const struct strategy *s)
         json_add_bool(v, "optimizer_over_replicas", true);
     if (s->bucket_bytes > 0)
         json_add_int(v, "bucket_bytes", s->bucket_bytes);
+    if (s->gather_format != WIRE_PLAIN)
+        json_add_str(v, "gather_format", wire_name(s->gather_format));
+    if (s->reduce_format != WIRE_PLAIN)
+        json_add_str(v, "reduce_format", wire_name(s->reduce_format));
     json_add_int(v, "loss_chunks", s->loss_chunks);
     if (s->evaluates)
         json_add_bool(v, "evaluates", true);
@@ -548,6 +571,10 @@ static enum rc read_optional(struct strategy *s, const struct json *v, struct er
     if (!rc && splits && !json_is_bool(splits))
         rc = err_set(e, RC_INVALID, "'optimizer_over_replicas' must be true or false");
     s->splits_over_replicas = json_bool(v, "optimizer_over_replicas", false);
+    if (!rc && json_get(v, "gather_format"))
+        rc = wire_parse(json_str(v, "gather_format", NULL), &s->gather_format, e);
+    if (!rc && json_get(v, "reduce_format"))
+        rc = wire_parse(json_str(v, "reduce_format", NULL), &s->reduce_format, e);
     if (!rc && json_get(v, "optimizer"))
         rc = optimizer_parse(json_str(v, "optimizer", NULL), &s->optimizer, e);
     if (!rc)

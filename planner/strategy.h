@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "planner/profile.h"
+#include "planner/wire.h"
 
 struct json;
 struct model;
@@ -102,6 +103,8 @@ struct strategy {
                                     what they update is gathered across replicas */
     int64_t bucket_bytes;        /* ddp, zero1, zero2: gradients of consecutive units are reduced
                                     together until they are so many; 0: each unit's alone */
+    enum wire gather_format;     /* zero3, hsdp: how parameters travel to where they are used */
+    enum wire reduce_format;     /* how gradients do to where they are summed, and back */
     int full_blocks; /* mixed recompute: so many first blocks in full, the others as recompute says;
                         0: all alike. STRATEGY_FILL: as few as fit the machine, which an estimate
                         finds (estimate_fill); no schedule has it */

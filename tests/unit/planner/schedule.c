@@ -174,6 +174,8 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                     s.shard_degree = 2;
                 s.splits_over_replicas =
                     kind == STRATEGY_HSDP && variant % 3 == 1 && !(s.offload & OFFLOAD_PARAMETERS);
+                s.gather_format = is_gathered && variant % 7 < 2 ? WIRE_INT8 : WIRE_PLAIN;
+                s.reduce_format = variant % 7 > 0 && variant % 7 < 4 ? WIRE_INT8 : WIRE_PLAIN;
                 check_all(make(models[m], (enum strategy_kind)kind, 4, &s));
             }
 }

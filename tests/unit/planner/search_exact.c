@@ -111,6 +111,8 @@ static void pick_moves(struct job *j)
         snprintf(j->reshard, sizeof j->reshard, "%s", reshards[market_pick(4)]);
     if (market_pick(8) == 0)
         snprintf(j->bucket, sizeof j->bucket, "%s", market_pick(2) ? "64MB" : "unlimited");
+    str_copy(j->gather_format, sizeof j->gather_format, j->tokens / 1000000 % 4 ? "" : "int8");
+    str_copy(j->reduce_format, sizeof j->reduce_format, j->tokens / 1000000 % 3 ? "" : "int8");
 }
 
 /* Large models on few GPUs, so that the later stages of the space have work. */
@@ -203,6 +205,7 @@ static void tune(struct job *j, uint32_t i)
         {1, ADAPT_DOWN, 8}, {32, ADAPT_Q | ADAPT_UP, 16}};
     j->model.adapter = adapters[i % 4];
     j->doc_tokens = i % 3 * 100;
+    j->gather_format[0] = j->reduce_format[0] = '\0'; /* what is beside a frozen model has none */
 }
 
 struct tally {
@@ -271,10 +274,12 @@ static void bounds_stay_below_what_is_simulated(void **state)
     (void)state;
     static const char *const gpus[] = {"l4", "a100-80-sxm", "h100-sxm"};
     struct job j = market_job("llama-3.2-1b", 1000000000, 1024, 32);
-    for (uint32_t k = 0; k < 9; k++) {
+    for (uint32_t k = 0; k < 12; k++) {
         uint32_t g = k % 3;
-        if (k >= 3)
+        if (k >= 6)
             tune(&j, k);
+        str_copy(j.gather_format, sizeof j.gather_format, k == 3 || k == 4 ? "int8" : "");
+        str_copy(j.reduce_format, sizeof j.reduce_format, k == 4 || k == 5 ? "int8" : "");
         struct err e = ERR_INIT;
         struct offer o = market_offer("x", gpus[g], 4, 2, USD_MICRO);
         struct hardware hw;

@@ -77,7 +77,7 @@ static void refuses_what_makes_no_sense(void **state)
 {
     (void)state;
     struct model m = tiny();
-    struct strategy bad[17];
+    struct strategy bad[19];
     for (size_t i = 0; i < BASE_COUNT(bad); i++)
         bad[i] = zero3_of_16();
     bad[0].ranks_per_node = 5;
@@ -103,6 +103,10 @@ static void refuses_what_makes_no_sense(void **state)
     bad[15].offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
     bad[16].engine = ENGINE_FSDP2;
     bad[16].recompute = RECOMPUTE_SELECTIVE_FFN;
+    bad[17].kind = STRATEGY_ZERO2;
+    bad[17].gather_format = WIRE_INT8; /* parameters are whole */
+    bad[18].engine = ENGINE_FSDP2;
+    bad[18].reduce_format = WIRE_INT8;
     for (size_t i = 0; i < BASE_COUNT(bad); i++) {
         struct err e = ERR_INIT;
         assert_int_not_equal(strategy_check(&bad[i], &m, &e), RC_OK);
@@ -177,7 +181,7 @@ static void survives_a_round_trip_with_all_its_options(void **state)
     struct strategy a = strategy_default(STRATEGY_HSDP, 16, 8), b;
     struct json *plain = strategy_to_json(&a);
     static const char *const left_out[] = {"full_blocks", "other_blocks", "reshard_above_bytes",
-        "optimizer_over_replicas", "bucket_bytes"};
+        "optimizer_over_replicas", "bucket_bytes", "gather_format", "reduce_format"};
     for (size_t i = 0; i < BASE_COUNT(left_out); i++)
         assert_null(json_get(plain, left_out[i]));
     json_free(plain);
@@ -186,6 +190,7 @@ static void survives_a_round_trip_with_all_its_options(void **state)
     a.reshard_above_bytes = (int64_t)1 << 40;
     a.splits_over_replicas = true;
     a.bucket_bytes = 1 << 24;
+    a.gather_format = a.reduce_format = WIRE_INT8;
     struct json *v = strategy_to_json(&a);
     assert_string_equal(json_str(v, "recompute", ""), "mixed");
     assert_int_equal(strategy_from_json(&b, v, &e), RC_OK);
@@ -194,8 +199,14 @@ static void survives_a_round_trip_with_all_its_options(void **state)
     assert_int_equal(b.reshard_above_bytes, a.reshard_above_bytes);
     assert_true(b.splits_over_replicas);
     assert_int_equal(b.bucket_bytes, a.bucket_bytes);
+    assert_int_equal(b.gather_format, WIRE_INT8);
+    assert_int_equal(b.reduce_format, WIRE_INT8);
     json_add_str(v, "optimizer_over_replicas", "yes");
     assert_int_equal(strategy_from_json(&b, v, &e), RC_INVALID);
+    json_add_bool(v, "optimizer_over_replicas", true);
+    json_add_str(v, "reduce_format", "int3");
+    assert_int_equal(strategy_from_json(&b, v, &e), RC_USAGE);
+    assert_non_null(strstr(e.msg, "unknown format 'int3'"));
     json_free(v);
 }
 

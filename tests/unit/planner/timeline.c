@@ -169,6 +169,8 @@ static struct strategy random_strategy(bool is_gpu)
     s.prefetch = 1 + (int)pick(3);
     s.reshard_after_forward = pick(2);
     s.loss_chunks = pick(2) ? 8 : 1;
+    s.reduce_format = pick(3) == 0 ? WIRE_INT8 : WIRE_PLAIN;
+    s.gather_format = s.kind >= STRATEGY_ZERO3 && pick(3) == 0 ? WIRE_INT8 : WIRE_PLAIN;
     return s;
 }
 
