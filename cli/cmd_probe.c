@@ -67,6 +67,9 @@ struct probe {
     struct probed *v;
     size_t n;
     int64_t steps; /* of a round */
+    int64_t ranks; /* most of a plan, 2 at least: so many time collectives, once */
+    struct probe_collective *collectives;
+    size_t n_collectives;
     struct json *document;
 };
 
@@ -83,6 +86,7 @@ static void release(struct probe *p)
         plan_file_release(&x->plan);
     }
     free(p->v);
+    free(p->collectives);
     json_free(p->document);
 }
 
@@ -114,11 +118,14 @@ static enum rc take_plans(struct probe *p, const struct args *args, struct err *
     p->v = base_calloc(p->n + 1, sizeof *p->v);
     for (size_t i = 0; i < p->n; i++)
         job_init(&p->v[i].plan.job);
+    p->ranks = 2;
     for (size_t i = 0; i < p->n && !rc; i++) {
         p->v[i].path = args_nth(args, "plan", i);
         rc = take_plan(&p->v[i], e);
         if (rc)
             err_in(e, "%s", p->v[i].path);
+        else if (p->v[i].plan.strategy.ranks > p->ranks)
+            p->ranks = p->v[i].plan.strategy.ranks;
     }
     return rc;
 }
@@ -127,11 +134,14 @@ static enum rc take_plans(struct probe *p, const struct args *args, struct err *
 
 static enum rc run_round(struct probe *p, struct probed *x, int round, struct err *e)
 {
-    char steps[24];
+    char steps[24], ranks[24];
+    bool is_first = round == 0 && x == p->v;
     struct str text = STR_INIT;
     struct json *v = NULL;
     snprintf(steps, sizeof steps, "%lld", (long long)p->steps);
-    const char *words[] = {"bench", "--plan", x->path, "--steps", steps, "--warm-up", "2", NULL};
+    snprintf(ranks, sizeof ranks, "%lld", (long long)p->ranks);
+    const char *words[] = {"bench", "--plan", x->path, "--steps", steps, "--warm-up", "2",
+        is_first ? "--collectives" : NULL, ranks, NULL};
     enum rc rc = engine_child_run(&text, words, e);
     if (!rc)
         rc = json_parse(&v, str_text(&text), text.len, e);
@@ -142,6 +152,24 @@ static enum rc run_round(struct probe *p, struct probed *x, int round, struct er
     json_free(v);
     str_release(&text);
     return rc ? err_in(e, "%s", x->path) : RC_OK;
+}
+
+static void take_collectives(struct probe *p)
+{
+    const struct bench *b = &p->v[0].rounds[0];
+    p->collectives = base_calloc(b->n_collectives + 1, sizeof *p->collectives);
+    for (size_t i = 0; i < b->n_collectives; i++) {
+        const struct bench_collective *c = &b->collectives[i];
+        p->collectives[p->n_collectives++] = (struct probe_collective){
+            .kind = c->kind == OP_ALL_GATHER       ? COLLECTIVE_ALL_GATHER
+                    : c->kind == OP_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+                    : c->kind == OP_ALL_TO_ALL     ? COLLECTIVE_ALL_TO_ALL
+                                                   : COLLECTIVE_ALL_REDUCE,
+            .is_tcp = c->path == BENCH_TCP,
+            .ranks = c->ranks,
+            .bytes = (double)c->bytes,
+            .seconds = c->seconds};
+    }
 }
 
 /* Medians over the rounds, and of all steps. */
@@ -187,6 +215,8 @@ static enum rc run_all(struct probe *p, struct out *out, struct err *e)
     out_progress_end(out);
     for (size_t i = 0; i < p->n && !rc; i++)
         combine(&p->v[i]);
+    if (!rc)
+        take_collectives(p);
     return rc;
 }
 
@@ -223,6 +253,8 @@ static enum rc fit(struct probe *p, const struct rates *base, struct out *out, s
     }
     struct probe_input in = {.runs = runs,
         .n = p->n,
+        .collectives = p->collectives,
+        .n_collectives = p->n_collectives,
         .base = base,
         .stack = stack,
         .source = source,
@@ -337,6 +369,26 @@ static void print(const struct probe *p, const struct args *args, struct out *ou
     }
 }
 
+static void print_way(
+    struct out *out, const struct json *values, const char *what, const char *rate, const char *hop)
+{
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    double bytes_per_s = json_num(values, rate, NAN);
+    if (isfinite(bytes_per_s))
+        out_printf(out, "  %s: %s/s a rank, %s a hop\n", what, units_bytes(a, bytes_per_s),
+            units_seconds(b, json_num(values, hop, 0)));
+}
+
+/* What collectives were found to do. */
+static void print_collectives(const struct probe *p, struct out *out)
+{
+    const struct json *values = json_get(json_at(json_get(p->document, "entries"), 0), "values");
+    out_printf(out, "collectives\n");
+    print_way(out, values, "in shared memory", "link_bytes_per_s", "link_hop_s");
+    print_way(
+        out, values, "between nodes, at best", "fabric_stream_bytes_per_s", "fabric_tcp_hop_s");
+}
+
 static enum rc run(const struct args *args, struct out *out, struct err *e)
 {
     struct probe p = {0};
@@ -361,6 +413,8 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
         rc = keep(&p, args, out, e);
     if (!rc)
         print(&p, args, out);
+    if (!rc && !out_is_json(out))
+        print_collectives(&p, out);
     rates_free(base);
     rates_free(mine);
     release(&p);
@@ -374,8 +428,11 @@ const struct command CMD_PROBE = {
     .about =
         "Runs a few steps of each plan here, on made-up tokens and without saving anything, times "
         "every operation, and turns what it saw into constants: how fast matrix products, "
-        "attention, elementwise work and collectives are on this processor. Plans for it are then "
-        "predicted from those, with a narrower band. Nothing else should be running.",
+        "attention, elementwise work and collectives are on this processor. Collectives are also "
+        "timed "
+        "by themselves, in shared memory and over TCP on loopback: plans for nodes of this kind "
+        "take from the latter what a connection can carry at most. Plans for it are then predicted "
+        "from those, with a narrower band. Nothing else should be running.",
     .examples = (const char *const[]){"berth probe --plan plan.json",
         "berth probe --plan one-rank.json --plan two-ranks.json -o mine.json", NULL},
     .groups = (const struct option_group *const[]){&PROBE_OPTIONS, NULL},

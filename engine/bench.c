@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/str.h"
+#include "engine/bench_collectives.h"
 #include "engine/comm.h"
 #include "engine/executor.h"
 #include "engine/init.h"
@@ -20,6 +21,7 @@
 #include "engine/rank_setup.h"
 #include "kernels/kernels.h"
 #include "planner/plan_file.h"
+#include "planner/price.h"
 #include "run/bench_record.h"
 
 /* Of a section that repeats within a step, so many executions are looked at. */
@@ -49,6 +51,7 @@ struct bench_job {
     struct plan_file plan;
     struct schedule *schedule;
     int64_t steps, warm_up;
+    int64_t group; /* ranks of collectives that are timed by themselves; 0: none are */
     int ranks, threads;
     int *listen_fd;
     char (*address)[32];
@@ -325,7 +328,7 @@ static void overlaps(double *inside, const struct op *ops, const struct span *t,
 
 static bool is_collective(const struct op *op)
 {
-    return op->group != GROUP_NONE;
+    return op_work((enum op_kind)op->kind) == WORK_COLLECTIVES;
 }
 
 /* A rank that comes early waits for the others: bytes move from when the last one has come. */
@@ -439,12 +442,17 @@ static enum rc parse(struct bench_job *b, const char **plan, int argc, char **ar
             rc = read_count(&b->steps, name, value, e);
         else if (strcmp(name, "--warm-up") == 0)
             rc = read_count(&b->warm_up, name, value, e);
+        else if (strcmp(name, "--collectives") == 0)
+            rc = read_count(&b->group, name, value, e);
         else
             rc = err_set(e, RC_USAGE, "unknown option '%s'", name);
     }
     if (!rc && (!*plan || b->steps < 1))
-        rc =
-            err_set(e, RC_USAGE, "usage: berth-engine bench --plan FILE [--steps N] [--warm-up N]");
+        rc = err_set(e, RC_USAGE,
+            "usage: berth-engine bench --plan FILE [--steps N] [--warm-up N] [--collectives "
+            "RANKS]");
+    if (!rc && (b->group == 1 || b->group > COMM_MAX_LOCALS))
+        rc = err_set(e, RC_USAGE, "option '--collectives' takes 2 to %d ranks", COMM_MAX_LOCALS);
     return rc;
 }
 
@@ -493,6 +501,13 @@ static void print(const struct bench *result)
     json_free(v);
 }
 
+/* Among two, and among more where those are asked for. */
+static enum rc add_collectives(struct bench *out, int64_t group, struct err *e)
+{
+    enum rc rc = group > 0 ? bench_collectives(out, 2, e) : RC_OK;
+    return !rc && group > 2 ? bench_collectives(out, (int)group, e) : rc;
+}
+
 int bench_main(int argc, char **argv)
 {
     struct bench_job b;
@@ -510,13 +525,16 @@ int bench_main(int argc, char **argv)
         rc = listen_all(&b, &e);
     if (!rc)
         rc = run_ranks(&b, &e);
+    memset(&result, 0, sizeof result);
     if (!rc) {
         collect(&result, &b);
-        print(&result);
-        bench_release(&result);
-    } else {
-        fprintf(stderr, "berth-engine: %s\n", e.msg);
+        rc = add_collectives(&result, b.group, &e);
     }
+    if (!rc)
+        print(&result);
+    else
+        fprintf(stderr, "berth-engine: %s\n", e.msg);
+    bench_release(&result);
     release(&b);
     return rc_exit_code(rc);
 }

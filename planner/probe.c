@@ -14,6 +14,8 @@
  * numbers of ranks differ from those that were run, the more the fewer these were: judged. */
 #define HOUR_LOG_SD   0.04
 #define UNSEEN_LOG_SD 0.10
+/* Of a collective that was timed by itself, as if it were that share of a step. */
+#define TIMED_WEIGHT 0.02
 
 /* An operation as it was timed. */
 struct sample {
@@ -36,6 +38,7 @@ struct found {
     double attention[2];                      /* forward, backward */
     double elementwise[OP_KIND_COUNT];        /* shares of the memory's rate */
     double link_bytes_per_s, link_hop_s;
+    double stream_bytes_per_s, stream_hop_s; /* of a connection */
     double external_bytes;
     double log_sd;
 };
@@ -187,8 +190,10 @@ static void fit_elementwise(struct found *f, const struct samples *all)
             continue;
         for (size_t i = 0; i < all->n; i++) {
             const struct sample *x = &all->v[i];
-            if (x->op->kind == k && x->op->lane == LANE_COMPUTE)
-                mean_add(&share, x->op->bytes / x->m->memory_bytes_per_s / x->seconds, x->weight);
+            bool is_beside = x->op->lane == LANE_GATHER || x->op->lane == LANE_REDUCE;
+            double rate = is_beside ? x->m->lane_bytes_per_s : x->m->memory_bytes_per_s;
+            if (x->op->kind == k && (is_beside || x->op->lane == LANE_COMPUTE))
+                mean_add(&share, x->op->bytes / rate / x->seconds, x->weight);
         }
         f->elementwise[k] = mean_of(&share);
     }
@@ -196,54 +201,91 @@ static void fit_elementwise(struct found *f, const struct samples *all)
 
 /* --- collectives --- */
 
-/* seconds - floor = passes ((n-1)/n bytes / rate + (n-1) hop): normal equations of relative errors.
- */
+/* seconds - floor = passes ((n-1)/n bytes / (rate share) + (n-1) hop), share: of a core for each
+ * rank, at most one: normal equations of relative errors. */
 struct line {
     double xx, xh, hh, x, h;
 };
 
-static void line_add(struct line *l, const struct sample *g)
+struct timed {
+    double ranks, passes, bytes, seconds, share;
+};
+
+static void line_add(struct line *l, const struct timed *t, double floor_s, double weight)
+{
+    double n = t->ranks, seconds = fmax(t->seconds - floor_s, t->seconds / 10);
+    double x = t->passes * (n - 1) / n * t->bytes / t->share / seconds;
+    double h = t->passes * (n - 1) / seconds;
+    l->xx += weight * x * x;
+    l->xh += weight * x * h;
+    l->hh += weight * h * h;
+    l->x += weight * x;
+    l->h += weight * h;
+}
+
+/* NaN of nothing. */
+static void line_solve(const struct line *l, double *bytes_per_s, double *hop_s)
+{
+    double determinant = l->xx * l->hh - l->xh * l->xh;
+    *bytes_per_s = *hop_s = NAN;
+    if (!(l->xx > 0))
+        return;
+    double per_byte = l->x / l->xx, hop = 0;
+    if (determinant > 1e-9 * l->xx * l->hh) {
+        double both = (l->x * l->hh - l->h * l->xh) / determinant;
+        double hop_both = (l->h * l->xx - l->x * l->xh) / determinant;
+        if (both > 0 && hop_both > 0) {
+            per_byte = both;
+            hop = hop_both;
+        }
+    }
+    *bytes_per_s = 1 / per_byte;
+    *hop_s = fmax(hop, 1e-7);
+}
+
+static double share_of_core(const struct hardware *hw, double ranks)
+{
+    return hw->vcpus > 0 && ranks > 0 ? fmin(1, (double)hw->vcpus / ranks) : 1;
+}
+
+static struct timed timed_in_step(const struct sample *g)
 {
     bool is_twice = g->op->kind == OP_ALL_REDUCE || g->op->kind == OP_SCALARS;
     const struct strategy *s = &g->run->schedule->strategy;
     struct rank_group group = g->op->group == GROUP_SHARD     ? machine_shard_group(s)
                               : g->op->group == GROUP_REPLICA ? machine_replica_group(s)
                                                               : machine_world(s);
-    double n = (double)group.ranks, passes = is_twice ? 2 : 1;
-    double seconds = fmax(g->seconds - g->m->op_floor_s, g->seconds / 10);
-    double x = passes * (n - 1) / n * g->op->bytes / seconds, h = passes * (n - 1) / seconds;
-    l->xx += g->weight * x * x;
-    l->xh += g->weight * x * h;
-    l->hh += g->weight * h * h;
-    l->x += g->weight * x;
-    l->h += g->weight * h;
+    return (struct timed){.ranks = (double)group.ranks,
+        .passes = is_twice ? 2 : 1,
+        .bytes = g->op->bytes,
+        .seconds = g->seconds,
+        .share = share_of_core(&g->run->hw, (double)g->run->hw.ranks_per_node)};
 }
 
-static void fit_collectives(struct found *f, const struct samples *all)
+static void fit_collectives(
+    struct found *f, const struct samples *all, const struct probe_input *in)
 {
-    struct line l = {0};
-    double cores = 1;
+    struct line link = {0}, stream = {0};
     for (size_t i = 0; i < all->n; i++) {
         const struct sample *g = &all->v[i];
         if (op_work((enum op_kind)g->op->kind) != WORK_COLLECTIVES || g->run->hw.ranks_per_node < 2)
             continue;
-        cores = (double)g->run->hw.vcpus / (double)g->run->hw.ranks_per_node;
-        line_add(&l, g);
+        struct timed t = timed_in_step(g);
+        line_add(&link, &t, g->m->op_floor_s, g->weight);
     }
-    double determinant = l.xx * l.hh - l.xh * l.xh;
-    if (!(l.xx > 0))
-        return;
-    double per_byte = l.x / l.xx, hop = 0;
-    if (determinant > 1e-9 * l.xx * l.hh) {
-        double both = (l.x * l.hh - l.h * l.xh) / determinant;
-        double hop_both = (l.h * l.xx - l.x * l.xh) / determinant;
-        if (both > 0 && hop_both > 0) {
-            per_byte = both;
-            hop = hop_both;
-        }
+    for (size_t i = 0; i < in->n_collectives; i++) {
+        const struct probe_collective *c = &in->collectives[i];
+        struct timed t = {.ranks = (double)c->ranks,
+            .passes = c->kind == COLLECTIVE_ALL_REDUCE ? 2 : 1,
+            .bytes = c->bytes,
+            .seconds = c->seconds,
+            .share = share_of_core(&in->runs[0].hw, (double)c->ranks)};
+        /* ranks that share a core say nothing of connections between nodes */
+        if (!c->is_tcp || t.share >= 1)
+            line_add(c->is_tcp ? &stream : &link, &t, all->v[0].m->op_floor_s, TIMED_WEIGHT);
     }
-    f->link_bytes_per_s = 1 / (per_byte * fmin(1, cores));
-    f->link_hop_s = fmax(hop, 1e-7);
+    line_solve(&link, &f->link_bytes_per_s, &f->link_hop_s);
+    line_solve(&stream, &f->stream_bytes_per_s, &f->stream_hop_s);
 }
 
 /* --- as a document --- */
@@ -254,7 +296,30 @@ static void add_known(struct json *values, const char *name, double x)
         json_add_num(values, name, x);
 }
 
-static struct json *values_of(const struct found *f)
+/* Of any size: the hop says it all. */
+static void add_flat_ramp(struct json *v, const char *name)
+{
+    struct json *flat = json_arr(), *point = json_arr();
+    json_push_num(point, 1);
+    json_push_num(point, 1);
+    json_push(flat, point);
+    json_add(v, name, flat);
+}
+
+/* A network between the nodes takes time of its own. */
+static void add_stream(struct json *v, const struct found *f, const struct probe_input *in)
+{
+    const struct hardware *hw = &in->runs[0].hw;
+    double usual = rates_number(in->base, "cpu", hw->isa, in->stack, "fabric_tcp_hop_s");
+    if (hw->is_gpu || !isfinite(f->stream_bytes_per_s))
+        return;
+    json_add_num(v, "fabric_stream_bytes_per_s", f->stream_bytes_per_s);
+    json_add_num(
+        v, "fabric_tcp_hop_s", fmax(usual, f->stream_hop_s)); /* or the one that is known */
+    add_flat_ramp(v, "fabric_ramp");
+}
+
+static struct json *values_of(const struct found *f, const struct probe_input *in)
 {
     struct json *v = json_obj(), *shares = json_obj();
     add_known(v, "matmul_fp32_of_peak", f->products[PRECISION_FP32]);
@@ -267,14 +332,11 @@ static struct json *values_of(const struct found *f)
         add_known(shares, op_kind_name((enum op_kind)k), f->elementwise[k]);
     json_add(v, "elementwise_of_memory", shares);
     if (isfinite(f->link_bytes_per_s)) {
-        struct json *flat = json_arr(), *point = json_arr();
-        json_push_num(point, 1);
-        json_push_num(point, 1);
-        json_push(flat, point);
         json_add_num(v, "link_bytes_per_s", f->link_bytes_per_s);
         json_add_num(v, "link_hop_s", f->link_hop_s);
-        json_add(v, "link_ramp", flat); /* the hop says it all */
+        add_flat_ramp(v, "link_ramp");
     }
+    add_stream(v, f, in);
     if (isfinite(f->external_bytes)) { /* other sizes need other stacks */
         json_add_num(v, "external_bytes", f->external_bytes * 1.5);
         json_add_num(v, "external_sd_bytes", f->external_bytes * 0.25);
@@ -304,7 +366,7 @@ static struct json *document_of(
     json_add_num(entry, "residual", residual);
     json_add_bool(entry, "prior", false);
     json_add(entry, "ranges", ranges_json(&ranges));
-    json_add(entry, "values", values_of(f));
+    json_add(entry, "values", values_of(f, in));
     json_push(entries, entry);
     json_add(v, "entries", entries);
     return v;
@@ -361,6 +423,8 @@ static void slow_down(struct found *f, double slow)
     f->attention[1] /= slow;
     f->link_bytes_per_s /= slow;
     f->link_hop_s *= slow;
+    f->stream_bytes_per_s /= slow;
+    f->stream_hop_s *= slow;
 }
 
 /* Overhead and spread, from the runs as a whole; *residual: mean absolute relative error. */
@@ -434,7 +498,7 @@ enum rc probe_fit(struct json **out, const struct probe_input *in, struct err *e
         fit_products(&f, &all);
         fit_attention(&f, &all);
         fit_elementwise(&f, &all);
-        fit_collectives(&f, &all);
+        fit_collectives(&f, &all, in);
         fit_external(&f, in);
         rc = fit_step(&f, &residual, in, e);
     }

@@ -7,7 +7,10 @@
  *                 squares over log seconds
  *   attention     forward and backward efficiency, the mean of logarithms
  *   elementwise   share of the memory's rate by kind of operation, likewise
- *   collectives   bus bandwidth and seconds of a hop, least squares over relative errors
+ *   collectives   bus bandwidth and seconds of a hop, least squares over relative errors: inside a
+ *                 node of those of the runs and of those that were timed by themselves in shared
+ *                 memory, between nodes of those over TCP on loopback, which says what a connection
+ *                 of this processor can carry at most, and the least that a hop can take
  *   step          how much longer than its simulation it takes: a share, by which all of the above
  *                 is slower
  *
@@ -32,9 +35,19 @@ struct probe_run {
     double external_bytes;   /* most of a rank, NaN unknown */
 };
 
+/* One that was timed by itself, of ranks of one node. */
+struct probe_collective {
+    enum collective kind;
+    bool is_tcp; /* else in shared memory */
+    int64_t ranks;
+    double bytes, seconds;
+};
+
 struct probe_input {
     const struct probe_run *runs;
     size_t n;
+    const struct probe_collective *collectives;
+    size_t n_collectives;
     const struct rates *base; /* what is not measured stays as it is here */
     const char *stack, *source, *date;
 };

@@ -8,8 +8,16 @@
 #include "base/json.h"
 #include "base/str.h"
 
+static const char *const path_names[BENCH_PATHS] = {"shared_memory", "tcp"};
+
+const char *bench_path_name(enum bench_path p)
+{
+    return path_names[p];
+}
+
 void bench_release(struct bench *b)
 {
+    free(b->collectives);
     free(b->step_s);
     free(b->op_s);
     free(b->op_shared);
@@ -50,6 +58,22 @@ static struct json *numbers(const double *x, size_t n)
     return list;
 }
 
+static struct json *collectives_json(const struct bench *b)
+{
+    struct json *list = json_arr();
+    for (size_t i = 0; i < b->n_collectives; i++) {
+        const struct bench_collective *c = &b->collectives[i];
+        struct json *v = json_obj();
+        json_add_str(v, "kind", op_kind_name(c->kind));
+        json_add_str(v, "path", bench_path_name(c->path));
+        json_add_int(v, "ranks", c->ranks);
+        json_add_int(v, "bytes", c->bytes);
+        json_add_num(v, "seconds", c->seconds);
+        json_push(list, v);
+    }
+    return list;
+}
+
 struct json *bench_to_json(const struct bench *b)
 {
     struct json *v = json_obj(), *ops = json_arr();
@@ -68,6 +92,8 @@ struct json *bench_to_json(const struct bench *b)
         json_push(ops, numbers(pair, 2));
     }
     json_add(v, "operations", ops);
+    if (b->n_collectives > 0)
+        json_add(v, "collectives", collectives_json(b));
     return v;
 }
 
@@ -114,6 +140,43 @@ static enum rc read_ops(struct bench *b, const struct json *v, struct err *e)
     return RC_OK;
 }
 
+static enum rc read_collective(struct bench_collective *c, const struct json *v, struct err *e)
+{
+    static const enum op_kind kinds[] = {
+        OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_ALL_REDUCE, OP_ALL_TO_ALL};
+    const char *kind = json_str(v, "kind", ""), *path = json_str(v, "path", "");
+    bool has_kind = false, has_path = false;
+    for (size_t i = 0; i < BASE_COUNT(kinds) && !has_kind; i++) {
+        c->kind = kinds[i];
+        has_kind = strcmp(kind, op_kind_name(kinds[i])) == 0;
+    }
+    for (int i = 0; i < BENCH_PATHS && !has_path; i++) {
+        c->path = (enum bench_path)i;
+        has_path = strcmp(path, path_names[i]) == 0;
+    }
+    c->seconds = json_num(v, "seconds", NAN);
+    if (!has_kind || !has_path || !(c->seconds > 0 && c->seconds < 1e9))
+        return err_set(e, RC_INVALID, "no kind, path or duration that makes sense");
+    enum rc rc = json_need_int(v, "ranks", 2, 65536, &c->ranks, e);
+    return rc ? rc : json_need_int(v, "bytes", 1, INT64_MAX, &c->bytes, e);
+}
+
+static enum rc read_collectives(struct bench *b, const struct json *v, struct err *e)
+{
+    const struct json *list = json_get(v, "collectives");
+    size_t n = json_len(list);
+    if (n > BENCH_MAX_COLLECTIVES)
+        return err_set(e, RC_LIMIT, "more than %d collectives", BENCH_MAX_COLLECTIVES);
+    b->collectives = base_calloc(n + 1, sizeof *b->collectives);
+    for (; b->n_collectives < n; b->n_collectives++) {
+        const struct json *one = json_at(list, b->n_collectives);
+        enum rc rc = read_collective(&b->collectives[b->n_collectives], one, e);
+        if (rc)
+            return err_in(e, "collective %zu", b->n_collectives + 1);
+    }
+    return RC_OK;
+}
+
 enum rc bench_from_json(struct bench *out, const struct json *v, struct err *e)
 {
     struct bench b = {0};
@@ -135,6 +198,8 @@ enum rc bench_from_json(struct bench *out, const struct json *v, struct err *e)
         rc = read_steps(&b, v, e);
     if (!rc)
         rc = read_ops(&b, v, e);
+    if (!rc)
+        rc = read_collectives(&b, v, e);
     if (rc) {
         bench_release(&b);
         return rc;

@@ -7,7 +7,10 @@
  *   external_bytes  most that a rank used outside its slabs, null unknown
  *   step_seconds    every step that counts, in order
  *   operations      by place in the schedule's list: median seconds, and the median share of them
- *                   during which other lanes of the rank were at work; null where none ran */
+ *                   during which other lanes of the rank were at work; null where none ran
+ *   collectives     where they were asked for: {kind, path, ranks, bytes (of the whole vector),
+ *                   seconds (of the slowest rank, median)} of each kind and size, by each path that
+ *                   there is between ranks of this machine */
 #ifndef RUN_BENCH_RECORD_H
 #define RUN_BENCH_RECORD_H
 
@@ -16,10 +19,27 @@
 
 #include "base/err.h"
 #include "base/hash.h"
+#include "planner/schedule.h"
 
 struct json;
 
-enum { BENCH_MAX_STEPS = 1000, BENCH_MAX_OPS = 1 << 20, BENCH_MAX_BYTES = 64 << 20 };
+enum bench_path { BENCH_SHARED_MEMORY, BENCH_TCP, BENCH_PATHS };
+/* "shared_memory", "tcp" */
+const char *bench_path_name(enum bench_path p);
+
+struct bench_collective {
+    enum op_kind kind;
+    enum bench_path path;
+    int64_t ranks, bytes;
+    double seconds;
+};
+
+enum {
+    BENCH_MAX_COLLECTIVES = 1024,
+    BENCH_MAX_STEPS = 1000,
+    BENCH_MAX_OPS = 1 << 20,
+    BENCH_MAX_BYTES = 64 << 20
+};
 
 /* Release with bench_release. */
 struct bench {
@@ -31,6 +51,8 @@ struct bench {
     size_t n_steps;
     double *op_s, *op_shared; /* n_ops each; NaN where none ran */
     size_t n_ops;
+    struct bench_collective *collectives;
+    size_t n_collectives;
 };
 
 void bench_release(struct bench *b);

@@ -18,7 +18,8 @@ later_plans_are_made_of_what_a_probe_saw() {
         (.plans | all(.step_seconds > 0 and .after.seconds > 0))' "$tmp/out"
     jq -e '.calibration.entries[0] | .device == "cpu" and .stack == "berth" and .prior == false and
         .values.matmul_fp32_of_peak > 0 and .values.attention_efficiency > 0 and
-        .values.link_bytes_per_s > 0 and .values.external_bytes > 0' "$tmp/out"
+        .values.link_bytes_per_s > 0 and .values.external_bytes > 0 and
+        .values.fabric_stream_bytes_per_s > 0 and .values.fabric_tcp_hop_s >= 50e-6' "$tmp/out"
     plan 1 ddp again
     jq -e '.constants.matmul_fp32_of_peak.source | startswith("berth probe: 2 plans")' "$tmp/again.json"
     jq -e '.prediction.basis.nearest == "calibrated"' "$tmp/again.json"

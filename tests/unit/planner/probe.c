@@ -230,6 +230,69 @@ static void operations_beside_others_are_left_out(void **state)
     release(&o);
 }
 
+/* As the machine would price them, with rates that it does not know yet. */
+static double timed_s(bool is_tcp, double ranks, double passes, double bytes)
+{
+    double rate = is_tcp ? 2e9 : 4e9, hop = is_tcp ? 90e-6 : 8e-6;
+    return passes * ((ranks - 1) / ranks * bytes / rate + (ranks - 1) * hop);
+}
+
+static void collectives_timed_by_themselves_tell_shared_memory_from_connections(void **state)
+{
+    (void)state;
+    static const enum collective kinds[] = {
+        COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_REDUCE};
+    struct err e = ERR_INIT;
+    struct rates *base = builtin(), *truth = imaginary(base), *found = NULL;
+    struct observed o;
+    struct json *document = NULL;
+    struct probe_collective c[2 * 3 * 4];
+    struct machine mc;
+    observe(&o, truth, with(STRATEGY_DDP, 1, 256, 4), 2);
+    assert_int_equal(machine_make(&mc, base, &o.run.hw, "berth", &e), RC_OK);
+    for (int i = 0; i < 24; i++) {
+        double bytes = (double)(4096 << i % 4 * 4);
+        c[i] = (struct probe_collective){.kind = kinds[i / 4 % 3],
+            .is_tcp = i >= 12,
+            .ranks = 2,
+            .bytes = bytes,
+            .seconds = mc.op_floor_s + timed_s(i >= 12, 2, i / 4 % 3 == 2 ? 2 : 1, bytes)};
+    }
+    struct probe_input in = {.runs = &o.run,
+        .n = 1,
+        .collectives = c,
+        .n_collectives = 24,
+        .base = base,
+        .stack = "berth",
+        .source = "test",
+        .date = "2026-11-30"};
+    if (probe_fit(&document, &in, &e) || rates_with(&found, base, document, &e))
+        fail_msg("%s", e.msg);
+    const struct json *values = json_get(json_at(json_get(document, "entries"), 0), "values");
+    assert_near(json_num(values, "link_bytes_per_s", 0), 4e9, 0.02);
+    assert_near(json_num(values, "link_hop_s", 0), 8e-6, 0.02);
+    assert_near(json_num(values, "fabric_stream_bytes_per_s", 0), 2e9, 0.02);
+    assert_near(json_num(values, "fabric_tcp_hop_s", 0), 90e-6, 0.02);
+    struct hardware two = o.run.hw;
+    two.nodes = 2;
+    two.fabric_bytes_per_s = 100e9;
+    assert_int_equal(machine_make(&mc, found, &two, "berth", &e), RC_OK);
+    assert_near(mc.fabric_bytes_per_s, 2e9, 0.02);
+    json_free(document);
+    document = NULL;
+    for (int i = 12; i < 24; i++) /* no network is faster than none is known to be */
+        c[i].seconds -= (i / 4 % 3 == 2 ? 2 : 1) * 80e-6;
+    if (probe_fit(&document, &in, &e))
+        fail_msg("%s", e.msg);
+    values = json_get(json_at(json_get(document, "entries"), 0), "values");
+    assert_near(json_num(values, "fabric_tcp_hop_s", 0), 50e-6, 1e-6);
+    json_free(document);
+    rates_free(found);
+    rates_free(truth);
+    rates_free(base);
+    release(&o);
+}
+
 static void runs_of_different_hardware_are_refused(void **state)
 {
     (void)state;
@@ -278,6 +341,7 @@ int test_probe(void)
         cmocka_unit_test(a_machine_is_found_from_what_its_operations_take),
         cmocka_unit_test(steps_longer_than_their_operations_are_slower_throughout),
         cmocka_unit_test(operations_beside_others_are_left_out),
+        cmocka_unit_test(collectives_timed_by_themselves_tell_shared_memory_from_connections),
         cmocka_unit_test(runs_of_different_hardware_are_refused),
         cmocka_unit_test(processors_get_short_names),
     };

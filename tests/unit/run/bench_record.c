@@ -38,6 +38,10 @@ static void what_is_written_reads_back(void **state)
         .op_s = seconds,
         .op_shared = shared,
         .n_ops = 2};
+    struct bench_collective timed = {
+        .kind = OP_REDUCE_SCATTER, .path = BENCH_TCP, .ranks = 4, .bytes = 1 << 20, .seconds = 0.5};
+    b.collectives = &timed;
+    b.n_collectives = 1;
     struct json *v = bench_to_json(&b);
     struct bench back;
     assert_string_equal(json_str(v, "schedule", ""), HASH);
@@ -47,6 +51,12 @@ static void what_is_written_reads_back(void **state)
     assert_int_equal(back.n_ops, 2);
     assert_true(back.op_s[0] >= 0.001 && back.op_s[0] <= 0.001 && isnan(back.op_s[1]));
     assert_true(bench_step_s(&back) >= 1.5 && bench_step_s(&back) <= 1.5);
+    assert_int_equal(back.n_collectives, 1);
+    assert_int_equal(back.collectives->kind, OP_REDUCE_SCATTER);
+    assert_int_equal(back.collectives->path, BENCH_TCP);
+    assert_int_equal(back.collectives->ranks, 4);
+    assert_int_equal(back.collectives->bytes, 1 << 20);
+    assert_true(back.collectives->seconds >= 0.5 && back.collectives->seconds <= 0.5);
     bench_release(&back);
     json_free(v);
 }
