@@ -47,6 +47,13 @@ static const struct option JOB[] = {
             "bytes of a parameter in place of 4. pure: nothing beside them; updates are rounded "
             "at random, which changes results.",
         .example = "--master split"},
+    {.name = "moments",
+        .kind = OPTION_CHOICE,
+        .choices = "fp32|8bit|fp8",
+        .help = "how the optimizer's moments are kept; default fp32",
+        .detail = "8bit: codes and a scale for each block of 128; fp8: E4M3 and a scale for each "
+                  "tensor of a rank's part. Both change results.",
+        .example = "--moments 8bit"},
     {.name = "allow",
         .kind = OPTION_CHOICE,
         .is_repeatable = true,
@@ -212,6 +219,8 @@ static enum rc take_words(struct job *j, const struct args *args, bool has_file,
         rc = precision_parse(args_text(args, "precision"), &j->precision, e);
     if (!rc && wins(args, "master", has_file))
         rc = job_parse_master(j, args_text(args, "master"), e);
+    if (!rc && wins(args, "moments", has_file))
+        rc = moment_form_parse(args_text(args, "moments"), &j->moment_form, e);
     if (!rc && wins(args, "engine", has_file))
         rc = engine_parse(args_text(args, "engine"), &j->engine, e);
     if (!rc && wins(args, "objective", has_file))

@@ -53,6 +53,13 @@ static const struct option HOW[] = {
                   "parameter in place of 4. pure: nothing beside them; updates are rounded at "
                   "random (stochastic rounding), which changes results.",
         .example = "--master split"},
+    {.name = "moments",
+        .kind = OPTION_CHOICE,
+        .choices = "fp32|8bit|fp8",
+        .help = "how the optimizer's moments are kept; default fp32",
+        .detail = "8bit: codes and a scale for each block of 128; fp8: E4M3 and a scale for each "
+                  "tensor of a rank's part. Both change results.",
+        .example = "--moments 8bit"},
     {.name = "recompute",
         .kind = OPTION_CHOICE,
         .choices = "none|selective|selective-ffn|full|mixed",
@@ -241,9 +248,12 @@ static enum rc read_moves(struct strategy *s, const struct args *args, struct er
     s->splits_over_replicas = args_flag(args, "optimizer-over-replicas");
     if (args_has(args, "optimizer"))
         strategy_take_optimizer(s, (enum optimizer)args_choice(args, "optimizer"));
-    if (args_has(args, "master") && !profile_of(s->engine)->is_bundled)
-        return err_set(
-            e, RC_USAGE, "how engine %s keeps weights is its own affair", engine_name(s->engine));
+    bool has_form = args_has(args, "master") || args_has(args, "moments");
+    if (has_form && !profile_of(s->engine)->is_bundled)
+        return err_set(e, RC_USAGE, "how engine %s keeps weights and moments is its own affair",
+            engine_name(s->engine));
+    if (args_has(args, "moments"))
+        strategy_take_moments(s, (enum moment_form)args_choice(args, "moments"));
     if (args_has(args, "master"))
         rc = strategy_parse_master(s, args_text(args, "master"), e);
     if (!rc && args_has(args, "reshard"))

@@ -329,14 +329,18 @@ static bool is_same_state(const struct piece *a, const struct piece *b)
     return a->unit == b->unit && a->kind == b->kind;
 }
 
+/* The i-th of n. */
 static enum rc read_piece(
-    struct reading *r, const struct piece *p, bool is_last_of_state, struct err *e)
+    struct reading *r, const struct piece *pieces, size_t i, size_t n, struct err *e)
 {
     struct executor *x = r->l->x;
-    enum rc rc = executor_fetch_state(x, p->unit, p->kind, e);
+    const struct piece *p = &pieces[i];
+    bool is_first = i == 0 || !is_same_state(p - 1, p),
+         is_last = i + 1 == n || !is_same_state(p, p + 1);
+    enum rc rc = is_first ? executor_begin_state(x, p->unit, p->kind, e) : RC_OK;
     if (!rc)
         rc = checkpoint_each_extent(r->l->manifest, p, read_extent, r, e);
-    return rc || !is_last_of_state ? rc : executor_store_state(x, p->unit, p->kind, e);
+    return rc || !is_last ? rc : executor_store_state(x, p->unit, p->kind, e);
 }
 
 static enum rc read_state(struct load *l, struct err *e)
@@ -348,8 +352,7 @@ static enum rc read_state(struct load *l, struct err *e)
     size_t n = checkpoint_pieces(s, comm_rank(l->c), &pieces);
     enum rc rc = RC_OK;
     for (size_t i = 0; i < n && !rc; i++)
-        rc =
-            read_piece(&r, &pieces[i], i + 1 == n || !is_same_state(&pieces[i], &pieces[i + 1]), e);
+        rc = read_piece(&r, pieces, i, n, e);
     for (int f = 0; f < l->n_files; f++)
         st_close(r.reader[f]);
     free(r.reader);

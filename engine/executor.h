@@ -123,6 +123,8 @@ int64_t executor_range_end(int64_t first, int64_t end);
  * also during a step, until the unit is updated. */
 enum rc executor_read_state(struct executor *x, int unit, enum state_kind kind,
     struct state_range r, float *out, struct err *e);
+/* A state is about to be written, all of it: fetched where it is on disk, to be stored after. */
+enum rc executor_begin_state(struct executor *x, int unit, enum state_kind kind, struct err *e);
 /* And in; one on disk is fetched before and stored after. */
 void executor_write_state(
     struct executor *x, int unit, enum state_kind kind, struct state_range r, const float *in);

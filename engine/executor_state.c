@@ -6,6 +6,7 @@
 #include "engine/comm.h"
 #include "engine/disk.h"
 #include "engine/executor_inside.h"
+#include "engine/moment.h"
 #include "kernels/kernels.h"
 
 bool state_exists(const struct schedule *s, enum state_kind kind)
@@ -38,7 +39,9 @@ static int64_t place_in(const struct executor *x, int unit, int64_t shards)
 /* It is kept in another form than fp32. */
 static bool is_converted(const struct schedule *s, enum state_kind kind)
 {
-    return kind == STATE_MASTER && strategy_converts_master(&s->strategy);
+    if (kind == STATE_MASTER)
+        return strategy_converts_master(&s->strategy);
+    return s->strategy.moment_form != MOMENT_FP32;
 }
 
 /* Ranks over which that kind of state is split. */
@@ -150,19 +153,70 @@ int64_t executor_range_end(int64_t first, int64_t end)
     return next < end ? next : end;
 }
 
+/* A moment in 8 bits, where it is in memory. */
+static struct moment_place place_of(struct executor *x, int unit, enum state_kind kind)
+{
+    const struct unit_buffers *b = &x->s->state[unit];
+    struct own own = own_of(x, unit);
+    int32_t id = state_buffer(b, kind);
+    bool is_on_disk = x->s->buffers[id].memory == MEMORY_DISK;
+    return (struct moment_place){.schedule = x->s,
+        .unit = unit,
+        .is_square = kind == STATE_V,
+        .first = own.first,
+        .elems = own.count,
+        .base = is_on_disk ? swap_place(x, b, id) : executor_buffer(x, id)};
+}
+
+static void read_moment(
+    struct executor *x, const struct moment_place *p, struct state_range r, float *out)
+{
+    for (int64_t at = r.first, end = r.first + r.count, next; at < end; at = next) {
+        struct k_moment m;
+        next = moment_run(&m, p, at, end);
+        if (m.code)
+            x->o.kernels->moment_read(NULL, out + (at - r.first), &m, next - at);
+        else
+            memset(out + (at - r.first), 0, (size_t)(next - at) * sizeof(*out));
+    }
+}
+
+static void write_moment(
+    struct executor *x, const struct moment_place *p, struct state_range r, const float *in)
+{
+    int64_t begin = moment_run_begin(p, r.first);
+    struct k_moment_range to = {.at = r.first - begin, .n = r.count};
+    to.elems = moment_run(&to.moment, p, begin, p->first + p->elems) - begin;
+    x->o.kernels->moment_write(NULL, &to, in);
+}
+
+enum rc executor_begin_state(struct executor *x, int unit, enum state_kind kind, struct err *e)
+{
+    enum rc rc = executor_fetch_state(x, unit, kind, e);
+    if (!rc && kind != STATE_MASTER && is_converted(x->s, kind)) {
+        struct moment_place p = place_of(x, unit, kind);
+        memset(p.base, 0, (size_t)moment_bytes(&p));
+    }
+    return rc;
+}
+
 enum rc executor_read_state(struct executor *x, int unit, enum state_kind kind,
     struct state_range r, float *out, struct err *e)
 {
-    if (is_converted(x->s, kind)) {
-        struct k_weights w = weights_from(x, unit, r.first);
-        x->o.kernels->weights_read(NULL, out, &w, r.count);
-        return RC_OK;
-    }
     enum rc rc = executor_fetch_state(x, unit, kind, e);
     struct state_view v = executor_state(x, unit, kind);
-    if (!rc)
+    if (rc)
+        return rc;
+    if (v.data) {
         memcpy(out, v.data + (r.first - v.first), (size_t)r.count * sizeof(*out));
-    return rc;
+    } else if (kind == STATE_MASTER) {
+        struct k_weights w = weights_from(x, unit, r.first);
+        x->o.kernels->weights_read(NULL, out, &w, r.count);
+    } else {
+        struct moment_place p = place_of(x, unit, kind);
+        read_moment(x, &p, r, out);
+    }
+    return RC_OK;
 }
 
 void executor_write_state(
@@ -171,10 +225,13 @@ void executor_write_state(
     struct state_view v = executor_state(x, unit, kind);
     if (v.data) {
         memcpy(v.data + (r.first - v.first), in, (size_t)r.count * sizeof(*in));
-        return;
+    } else if (kind == STATE_MASTER) {
+        struct k_weights w = weights_from(x, unit, r.first);
+        x->o.kernels->weights_write(NULL, &w, in, r.count);
+    } else {
+        struct moment_place p = place_of(x, unit, kind);
+        write_moment(x, &p, r, in);
     }
-    struct k_weights w = weights_from(x, unit, r.first);
-    x->o.kernels->weights_write(NULL, &w, in, r.count);
 }
 
 /* --- publishing --- */
@@ -188,12 +245,27 @@ static enum rc gather_parts(
     return comm_all_gather(x->o.comm, CHANNEL_GATHER, group, own, whole, part, e);
 }
 
+/* The parts of a state that is kept whole, as they are kept. */
+static enum rc gather_state(struct executor *x, int unit, enum state_kind kind, struct err *e)
+{
+    size_t elems = (size_t)x->s->unit[unit].elems;
+    struct state_view v = executor_state(x, unit, kind);
+    if (v.data)
+        return gather_parts(x, GROUP_SHARD, (char *)(v.data - v.first), elems * sizeof(float), e);
+    if (kind == STATE_MASTER)
+        return gather_parts(
+            x, GROUP_SHARD, executor_buffer(x, x->s->state[unit].master), elems * 2, e);
+    struct moment_place p = place_of(x, unit, kind);
+    enum rc rc = gather_parts(x, GROUP_SHARD, p.base, elems, e);
+    size_t scales = (size_t)moment_bytes(&p) - elems;
+    return rc ? rc : gather_parts(x, GROUP_SHARD, p.base + elems, scales, e);
+}
+
 /* A replicated optimizer: its other parts come from the peers. */
 static enum rc publish_states(struct executor *x, int unit, struct err *e)
 {
     static const enum state_kind kinds[] = {STATE_M, STATE_V, STATE_MASTER};
     const struct unit_buffers *b = &x->s->state[unit];
-    size_t bytes = (size_t)x->s->unit[unit].elems * sizeof(float);
     enum rc rc = RC_OK;
     if (x->s->shards == 1 || shards_of(x->s, unit, STATE_M) > 1)
         return RC_OK;
@@ -201,15 +273,9 @@ static enum rc publish_states(struct executor *x, int unit, struct err *e)
         bool is_param = kinds[i] == STATE_MASTER && b->master < 0;
         if (is_param || !state_exists(x->s, kinds[i]))
             continue;
-        if (is_converted(x->s, kinds[i])) {
-            char *low = executor_buffer(x, b->master);
-            rc = gather_parts(x, GROUP_SHARD, low, bytes / 2, e);
-            continue;
-        }
         rc = executor_fetch_state(x, unit, kinds[i], e);
-        struct state_view v = executor_state(x, unit, kinds[i]);
         if (!rc)
-            rc = gather_parts(x, GROUP_SHARD, (char *)(v.data - v.first), bytes, e);
+            rc = gather_state(x, unit, kinds[i], e);
         if (!rc)
             rc = executor_store_state(x, unit, kinds[i], e);
     }

@@ -86,7 +86,7 @@ static enum rc init_unit(const struct start *s, int unit, struct err *e)
         enum state_kind kind = (enum state_kind)k;
         if (!state_exists(schedule, kind))
             continue;
-        rc = executor_fetch_state(s->x, unit, kind, e);
+        rc = executor_begin_state(s->x, unit, kind, e);
         for (int i = 0; i < u->n && !rc; i++)
             rc = fill_tensor(s, unit, kind, &u->tensor[i], e);
         if (!rc)

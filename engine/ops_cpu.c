@@ -471,6 +471,7 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_GRAD_NORM] = grad_norm,
     [OP_ADAMW] = update,
     [OP_SGD] = update,
+    [OP_UPDATE_8BIT] = update,
     [OP_COPY_DOWN] = copy,
     [OP_COPY_UP] = copy,
     [OP_DISK_READ] = disk_read,

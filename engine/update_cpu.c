@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/comm.h"
+#include "engine/moment.h"
 #include "engine/random.h"
 #include "kernels/kernels.h"
 
@@ -13,13 +14,22 @@ struct update {
     const struct op_context *x;
     struct pool *pool;
     bool is_sgd;
+    int unit;
     int64_t first, elems;
     const float *grad;
-    float *m, *v; /* v: AdamW's */
+    char *m, *v; /* v: AdamW's */
     struct k_weights weights;
     void *copy; /* parameters in use, where they are beside the weights; NULL */
     double clip;
     bool skip;
+    uint64_t key; /* of what is rounded at random in the unit and step */
+};
+
+/* A range of it that has one weight decay and one scale of moments, or blocks that follow. */
+struct run {
+    int64_t at, elems; /* from the first element on */
+    struct k_moment m, v;
+    double weight_decay;
 };
 
 static double clip_factor(const struct op_context *x, double norm)
@@ -64,46 +74,82 @@ static struct k_weights weights_from(const struct update *p, int64_t at)
     return w;
 }
 
-static void run_adamw(const struct update *p, int64_t at, int64_t elems, double weight_decay)
+static void run_adamw(const struct update *p, const struct run *r)
 {
     const struct op_context *x = p->x;
-    struct k_adamw a = {.elems = elems,
-        .grad = p->grad + at,
-        .m = p->m + at,
-        .v = p->v + at,
-        .weights = weights_from(p, at),
+    struct k_adamw a = {.elems = r->elems,
+        .grad = p->grad + r->at,
+        .m = r->m,
+        .v = r->v,
+        .weights = weights_from(p, r->at),
         .lr = x->lr,
         .beta1 = x->beta1,
         .beta2 = x->beta2,
         .eps = x->eps,
-        .weight_decay = weight_decay,
+        .weight_decay = r->weight_decay,
         .clip = p->clip,
         .step = x->step,
         .skip = p->skip};
     x->kernels->adamw(p->pool, &a);
 }
 
-static void run_sgd(const struct update *p, int64_t at, int64_t elems, double weight_decay)
+static void run_sgd(const struct update *p, const struct run *r)
 {
     const struct op_context *x = p->x;
-    struct k_sgd a = {.elems = elems,
-        .grad = p->grad + at,
-        .m = p->m + at,
-        .weights = weights_from(p, at),
+    struct k_sgd a = {.elems = r->elems,
+        .grad = p->grad + r->at,
+        .m = r->m,
+        .weights = weights_from(p, r->at),
         .lr = x->lr,
         .momentum = x->momentum,
-        .weight_decay = weight_decay,
+        .weight_decay = r->weight_decay,
         .clip = p->clip,
         .skip = p->skip};
     x->kernels->sgd(p->pool, &a);
 }
 
-/* held: the argument in the place of the master copy; copy: the last one, NULL without. */
-static struct k_weights weights_of(
-    const struct op_context *x, int unit, int64_t first, void *held, void *copy)
+/* A moment of elements of the unit from at on; returns where they end. */
+static int64_t take_moment(
+    struct k_moment *out, const struct update *p, bool is_square, int64_t at, int64_t end)
 {
-    const struct strategy *s = &x->schedule->strategy;
-    struct k_weights w = {.first = first};
+    char *base = is_square ? p->v : p->m;
+    if (p->x->schedule->strategy.moment_form == MOMENT_FP32) {
+        *out = (struct k_moment){.fp32 = (float *)(void *)base + (at - p->first)};
+        return end;
+    }
+    struct moment_place place = {.schedule = p->x->schedule,
+        .unit = p->unit,
+        .is_square = is_square,
+        .first = p->first,
+        .elems = p->elems,
+        .base = base,
+        .key = random_bits(p->key, is_square ? 2 : 1)};
+    return moment_run(out, &place, at, end);
+}
+
+/* In the gaps between tensors everything is zero and stays so. */
+static int64_t update_from(const struct update *p, int64_t at)
+{
+    const struct unit_layout *u = &p->x->schedule->unit[p->unit];
+    bool is_decayed;
+    struct run r = {.at = at - p->first};
+    int64_t end = decay_run(u, at, p->first + p->elems, &is_decayed);
+    end = take_moment(&r.m, p, false, at, end);
+    if (!p->is_sgd)
+        take_moment(&r.v, p, true, at, end);
+    r.elems = end - at;
+    r.weight_decay = is_decayed ? p->x->weight_decay : 0;
+    if (r.m.fp32 || r.m.code)
+        (p->is_sgd ? run_sgd : run_adamw)(p, &r);
+    return end;
+}
+
+/* held: the argument in the place of the master copy. */
+static struct k_weights weights_of(const struct update *p, void *held)
+{
+    const struct strategy *s = &p->x->schedule->strategy;
+    struct k_weights w = {.first = p->first};
+    void *copy = p->copy;
     if (s->precision == PRECISION_FP32 || s->master_bytes == MASTER_FP32) {
         w.master = held;
         w.param = s->precision == PRECISION_BF16 ? copy : NULL;
@@ -114,7 +160,7 @@ static struct k_weights weights_of(
     } else {
         w.form = K_WEIGHTS_PURE;
         w.param = held;
-        w.key = random_bits(random_bits(x->seed, (uint64_t)x->step), (uint64_t)unit);
+        w.key = p->key;
     }
     return w;
 }
@@ -123,8 +169,12 @@ static struct k_weights weights_of(
 static struct update take_arguments(
     const struct op_context *x, const struct op *op, void *const *arg, struct pool *pool)
 {
-    struct update p = {
-        .x = x, .pool = pool, .is_sgd = op->kind == OP_SGD, .elems = op->dim[0], .grad = *arg++};
+    struct update p = {.x = x,
+        .pool = pool,
+        .is_sgd = x->schedule->strategy.optimizer == OPTIMIZER_SGD,
+        .elems = op->dim[0],
+        .grad = *arg++};
+    p.unit = op->unit;
     void *held = *arg++;
     p.m = *arg++;
     p.v = p.is_sgd ? NULL : *arg++;
@@ -135,22 +185,17 @@ static struct update take_arguments(
     if (!is_whole)
         p.first = schedule_part_of(x->schedule, comm_rank(x->comm)) * op->dim[0];
     p.copy = op->n_args > (p.is_sgd ? 4 : 5) ? *arg : NULL;
-    p.weights = weights_of(x, op->unit, p.first, held, p.copy);
+    p.key = random_bits(random_bits(x->seed, (uint64_t)x->step), (uint64_t)op->unit);
+    p.weights = weights_of(&p, held);
     return p;
 }
 
 void update_cpu(
     const struct op_context *x, const struct op *op, void *const *arg, struct pool *pool)
 {
-    const struct unit_layout *u = &x->schedule->unit[op->unit];
     struct update p = take_arguments(x, op, arg, pool);
-    for (int64_t at = p.first, end = p.first + p.elems; at < end;) {
-        bool is_decayed;
-        int64_t stop = decay_run(u, at, end, &is_decayed);
-        double decay = is_decayed ? x->weight_decay : 0;
-        (p.is_sgd ? run_sgd : run_adamw)(&p, at - p.first, stop - at, decay);
-        at = stop;
-    }
+    for (int64_t at = p.first, end = p.first + p.elems; at < end;)
+        at = update_from(&p, at);
     if (p.copy && !p.weights.param)
         memcpy(p.copy, p.weights.master, (size_t)p.elems * sizeof(float));
 }

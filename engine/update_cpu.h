@@ -1,4 +1,4 @@
-/* The optimizer's operations (OP_ADAMW, OP_SGD) on the rank's part of a unit. */
+/* The optimizer's operations (OP_ADAMW, OP_SGD, OP_UPDATE_8BIT) on the rank's part of a unit. */
 #ifndef ENGINE_UPDATE_CPU_H
 #define ENGINE_UPDATE_CPU_H
 

@@ -236,15 +236,43 @@ struct k_weights {
     int64_t first;
 };
 
+/* How a moment is kept. In 8 bits it is a code for each element and a scale for those that share
+ * one (kernels/moment_codes.h); an update rounds to a neighbour at random, so that what changes by
+ * less than a code moves on all the same. What has no sign is kept as its root. */
+enum k_moment_form {
+    K_MOMENT_FP32,
+    K_MOMENT_BLOCKS, /* a scale for each block, which is the largest of it */
+    K_MOMENT_FP8     /* E4M3, one scale for all */
+};
+enum { K_MOMENT_BLOCK = 128 };
+struct k_moment {
+    enum k_moment_form form;
+    bool is_square; /* AdamW's second */
+    float *fp32;    /* FP32 */
+    uint8_t *code;
+    float *scale; /* of the first element's block, or of all */
+    /* number of the first element: blocks end at multiples of K_MOMENT_BLOCK, and random bits are
+     * those of key and number */
+    int64_t first;
+    uint64_t key;
+};
+
+struct k_moment_range {
+    struct k_moment moment;
+    int64_t elems; /* of all of it */
+    int64_t at, n;
+};
+
 /* One AdamW step (decoupled decay) on a range with one weight decay:
  *   g = clip * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w = w (1 - lr wd) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
  * An element's result depends on that element and the constants alone, so any split into ranges
- * gives the same bits. */
+ * gives the same bits; with moments in 8 bits, on those that share its scale: a range holds them
+ * whole. */
 struct k_adamw {
     int64_t elems;
     const float *grad;
-    float *m, *v;
+    struct k_moment m, v;
     struct k_weights weights;
     double lr, beta1, beta2, eps, weight_decay;
     double clip;  /* factor on the gradient, 1 when not clipped */
@@ -257,7 +285,7 @@ struct k_adamw {
 struct k_sgd {
     int64_t elems;
     const float *grad;
-    float *m;
+    struct k_moment m;
     struct k_weights weights;
     double lr, momentum, weight_decay;
     double clip;
@@ -321,6 +349,12 @@ struct kernels {
     /* Weights as fp32, and back; PURE and copies are rounded to nearest even. */
     void (*weights_read)(struct pool *p, float *dst, const struct k_weights *w, int64_t n);
     void (*weights_write)(struct pool *p, const struct k_weights *w, const float *src, int64_t n);
+
+    /* Moments in 8 bits as fp32, and back to the nearest. What is written is elements at .. at + n
+     * - 1 of so many that m is of, whose scales begin there or are fp8's: one that is too small for
+     * them grows, for all. */
+    void (*moment_read)(struct pool *p, float *dst, const struct k_moment *m, int64_t n);
+    void (*moment_write)(struct pool *p, const struct k_moment_range *to, const float *src);
 
     /* Exact widening, and rounding to nearest even; NaN stays NaN. */
     void (*fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);

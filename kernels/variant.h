@@ -307,6 +307,8 @@ void K_NAME(k_sgd)(struct pool *p, const struct k_sgd *a);
 void K_NAME(k_weights_read)(struct pool *p, float *dst, const struct k_weights *w, int64_t n);
 void K_NAME(k_weights_write)(
     struct pool *p, const struct k_weights *w, const float *src, int64_t n);
+void K_NAME(k_moment_read)(struct pool *p, float *dst, const struct k_moment *m, int64_t n);
+void K_NAME(k_moment_write)(struct pool *p, const struct k_moment_range *to, const float *src);
 void K_NAME(k_fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);
 void K_NAME(k_bf16_to_fp32)(struct pool *p, float *dst, const uint16_t *src, int64_t n);
 void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);

@@ -150,6 +150,8 @@ static void say_memory(
         export_lost(left_out, "parameters freed after forward by their size");
     if (strategy_converts_master(s))
         export_lost(left_out, "%s master weights", strategy_master_name(s));
+    if (s->moment_form != MOMENT_FP32)
+        export_lost(left_out, "%s moments of the optimizer", moment_form_name(s->moment_form));
     if (s->splits_over_replicas)
         export_lost(left_out, "optimizer states over replicas");
     if (s->bucket_bytes > 0)

@@ -232,7 +232,9 @@ static void multiply_params(
     term_times(t, (double)u.params, word);
     if (shards > 1)
         term_over(t, (double)shards, "ranks");
-    term_times(t, elems > 0 ? round((double)bytes / (double)elems) : 0, "bytes");
+    /* whole but for scales beside codes */
+    double each = elems > 0 ? (double)bytes / (double)elems : 0;
+    term_times(t, fabs(each - round(each)) < 0.02 ? round(each) : each, "bytes");
 }
 
 static void multiply_states(struct term *t, const struct schedule *s, const struct pile *p)

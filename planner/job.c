@@ -96,6 +96,11 @@ static enum rc read_master(struct job *j, const struct json *v, struct err *e)
     return job_parse_master(j, json_as_str(v, ""), e);
 }
 
+static enum rc read_moments(struct job *j, const struct json *v, struct err *e)
+{
+    return moment_form_parse(json_as_str(v, ""), &j->moment_form, e);
+}
+
 static enum rc read_engine(struct job *j, const struct json *v, struct err *e)
 {
     return engine_parse(json_as_str(v, ""), &j->engine, e);
@@ -194,6 +199,11 @@ static const struct field fields[] = {
          "how weights in bf16 are kept; split: no copy, but their lower 16 bits beside them; pure: "
          "nothing beside them, and updates rounded at random; default fp32"},
         OTHER, 0, 0, read_master},
+    {{"moments", "fp32, 8bit or fp8",
+         "how the optimizer's moments are kept; 8bit: codes and a scale for each block of 128, "
+         "fp8: "
+         "E4M3 and a scale for each tensor; both change results; default fp32"},
+        OTHER, 0, 0, read_moments},
     {{"doc_tokens", "count", "mean tokens of packed documents; default one text a sequence"}, COUNT,
         AT(doc_tokens), 0, NULL},
     {{"lora", "count", "rank of adapters trained beside the frozen model; default the whole model"},
@@ -522,6 +532,8 @@ static void add_other(struct json *v, const char *name, const struct job *j)
         json_add_str(v, name, precision_name(j->precision));
     else if (strcmp(name, "master") == 0 && j->master_bytes != MASTER_FP32)
         add_master(v, j);
+    else if (strcmp(name, "moments") == 0 && j->moment_form != MOMENT_FP32)
+        json_add_str(v, name, moment_form_name(j->moment_form));
     else if (strcmp(name, "engine") == 0 && j->engine != ENGINE_BERTH)
         json_add_str(v, name, engine_name(j->engine));
     else if (strcmp(name, "objective") == 0)
@@ -622,6 +634,9 @@ static enum rc finish_precision(struct job *j, struct err *e)
 static enum rc check_master(const struct job *j, struct err *e)
 {
     struct strategy any = {.master_bytes = j->master_bytes};
+    if (j->moment_form != MOMENT_FP32 && !profile_of(j->engine)->is_bundled)
+        return err_set(
+            e, RC_USAGE, "how engine %s keeps moments is its own affair", engine_name(j->engine));
     if (j->master_bytes == MASTER_FP32 || (profile_of(j->engine)->is_bundled && j->allow_bf16))
         return RC_OK;
     if (j->allow_bf16)

@@ -33,6 +33,7 @@ struct job {
     int64_t global_batch_tokens; /* of an optimizer step */
     enum precision precision;
     int master_bytes; /* of what is in 16 bits, as strategies have it */
+    enum moment_form moment_form;
     enum engine engine;
     char stack[JOB_STACK];       /* whose constants predict another engine; "" its own name's */
     bool allow_fp32, allow_bf16; /* precisions the search may also try */

@@ -283,6 +283,8 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
         json_add_str(v, "optimizer", optimizer_name(s->optimizer));
     if (strategy_converts_master(s))
         json_add_str(v, "master", strategy_master_name(s));
+    if (s->moment_form != MOMENT_FP32)
+        json_add_str(v, "moments", moment_form_name(s->moment_form));
     json_add_str(v, "engine", engine_name(s->engine));
     if (strategy_is_data_parallel(s))
         return;

@@ -34,7 +34,7 @@ const char *work_name(enum work w);
 
 /* What an update on the host takes of AdamW's time: of the 28 bytes that one moves of a parameter
  * (gradient, master value and two moments read; all but the gradient, and the parameter, written) a
- * moment is 8. */
+ * moment is 8. In 8 bits it is arithmetic that decides. */
 double price_host_share(const struct strategy *s);
 
 /* Seconds of one operation running alone. */

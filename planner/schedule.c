@@ -25,7 +25,14 @@ static const char *const SECTION_NAMES[] = {
 
 bool op_is_update(enum op_kind k)
 {
-    return k == OP_ADAMW || k == OP_SGD;
+    return k == OP_ADAMW || k == OP_SGD || k == OP_UPDATE_8BIT;
+}
+
+enum op_kind op_of_update(const struct strategy *s)
+{
+    if (s->moment_form != MOMENT_FP32)
+        return OP_UPDATE_8BIT;
+    return s->optimizer == OPTIMIZER_SGD ? OP_SGD : OP_ADAMW;
 }
 
 const char *op_kind_name(enum op_kind k)
@@ -100,6 +107,11 @@ int64_t schedule_part_of(const struct schedule *s, int64_t rank)
 int64_t schedule_part_elems(const struct schedule *s, int unit)
 {
     return s->unit[unit].elems / s->parts;
+}
+
+int64_t schedule_moment_scales(enum moment_form f, const struct unit_layout *u, int64_t part_elems)
+{
+    return u->n + (f == MOMENT_BLOCKS ? part_elems / MODEL_ALIGN : 0);
 }
 
 static void hash_ints(struct hash_stream *h, const int64_t *x, size_t n)

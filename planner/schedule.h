@@ -97,6 +97,7 @@ enum lane {
  *                                      with update_scalars, of the step before. Of a split master
  *                                      its lower half, and RW param; pure: RW param for master
  * sgd            as adamw, without v
+ * update_8bit    either, with moments in 8 bits
  * copy_down/up   dim elems elem_bytes  arg R from W to
  * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
  *                unit, one after the other
@@ -142,7 +143,8 @@ enum lane {
     X(OP_QK_NORM_BWD, "qk_norm_bwd")                                                               \
     X(OP_SGD, "sgd")                                                                               \
     X(OP_QUANTISE, "quantise")                                                                     \
-    X(OP_SUM_PIECES, "sum_pieces")
+    X(OP_SUM_PIECES, "sum_pieces")                                                                 \
+    X(OP_UPDATE_8BIT, "update_8bit")
 
 enum op_kind {
 #define X(name, word) name,
@@ -288,7 +290,8 @@ struct unit_buffers {
     int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard, of all units of its bucket */
     int32_t master; /* own part, in fp32, or the lower half of a split one; -1 when it is the
                        parameter buffer itself (fp32, or pure) */
-    int32_t m, v;   /* fp32 own part; v -1 of SGD, whose only moment is m */
+    int32_t m, v;   /* own part, in fp32 or as schedule_moment says; v -1 of SGD, whose only moment
+                       is m */
     int32_t swap;   /* where the host has master, m and v, one after the other, while they are not
                        on disk; -1 when they never are */
     /* prediction only: where adapters are trained, grad, master, m and v are theirs (-1 without
@@ -333,6 +336,12 @@ void schedule_link(struct schedule *s);
 /* Of everything that decides what runs and where it lies; plan/1 stores it, the engine compares. */
 struct hash128 schedule_hash(const struct schedule *s);
 
+/* Of moments in 8 bits: first a byte for each element, then of each part (schedule_part_elems) so
+ * many scales: of blocks one for each 128 elements and one more for each tensor of the unit, so
+ * that the scale of an element is that of its block in the part plus its tensor; of fp8 one for
+ * each tensor. */
+int64_t schedule_moment_scales(enum moment_form f, const struct unit_layout *u, int64_t part_elems);
+
 /* Which part of a unit's states a rank answers for, and its elements. Ranks up to parts each have
  * another one; the rank that writes the part to a checkpoint is among them. */
 int64_t schedule_part_of(const struct schedule *s, int64_t rank);
@@ -340,6 +349,8 @@ int64_t schedule_part_elems(const struct schedule *s, int unit);
 
 /* Does it change weights? */
 bool op_is_update(enum op_kind k);
+/* The one that a strategy's optimizer is. */
+enum op_kind op_of_update(const struct strategy *s);
 
 const char *op_kind_name(enum op_kind k);
 const char *lane_name(enum lane l);

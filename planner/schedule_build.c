@@ -672,7 +672,7 @@ static int32_t begin_param_update(struct builder *b, int unit)
 struct op *emit_update(struct builder *b, enum lane lane, int unit)
 {
     bool is_sgd = b->s->strategy.optimizer == OPTIMIZER_SGD;
-    struct op *op = builder_op(b, is_sgd ? OP_SGD : OP_ADAMW, lane, unit);
+    struct op *op = builder_op(b, op_of_update(&b->s->strategy), lane, unit);
     op->dim[0] = own_elems(b, unit);
     op->flops = (is_sgd ? 6.0 : 12.0) * (double)op->dim[0];
     return op;
@@ -812,6 +812,17 @@ static bool has_master(const struct builder *b)
            ((st->offload & OFFLOAD_OPTIMIZER) && !strategy_parks_parameters(st));
 }
 
+/* Of one moment of what a rank updates of a unit. */
+static int64_t moment_bytes(const struct builder *b, int unit)
+{
+    const struct strategy *s = &b->s->strategy;
+    int64_t own = own_elems(b, unit), part = part_elems(b, unit);
+    int64_t bytes = own * s->moment_bytes / strategy_moments(s);
+    if (s->moment_form == MOMENT_FP32 || part == 0)
+        return bytes;
+    return bytes + own / part * 4 * schedule_moment_scales(s->moment_form, &b->s->unit[unit], part);
+}
+
 static void make_state(struct builder *b)
 {
     struct schedule *s = b->s;
@@ -822,7 +833,7 @@ static void make_state(struct builder *b)
     for (int u = 0; u < s->n_units; u++) {
         const struct trained_unit *l = &b->trained[u];
         struct unit_buffers *st = &s->state[u];
-        int64_t own = own_elems(b, u), moment = own * s->strategy.moment_bytes / moments;
+        int64_t own = own_elems(b, u), moment = moment_bytes(b, u);
         int64_t bytes = (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes;
         *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1, -1};
         if (trains_all(b)) {

@@ -15,7 +15,7 @@ struct traffic_class {
     int64_t shard_degree;
     bool reshards;    /* blocks are freed after their forward */
     bool is_bucketed; /* how many reductions there are, and of which sizes, is not looked at */
-    enum optimizer optimizer;
+    enum op_kind update;
     int64_t update_bytes; /* that the update of a parameter moves */
     enum wire gather_format, reduce_format;
 };
@@ -68,7 +68,7 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
 {
     return a->kind == b->kind && a->precision == b->precision &&
            a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
-           a->is_bucketed == b->is_bucketed && a->optimizer == b->optimizer &&
+           a->is_bucketed == b->is_bucketed && a->update == b->update &&
            a->update_bytes == b->update_bytes && a->gather_format == b->gather_format &&
            a->reduce_format == b->reduce_format;
 }
@@ -148,7 +148,7 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
         .shard_degree = s->shard_degree,
         .reshards = frees_blocks(b->model, s),
         .is_bucketed = s->bucket_bytes > 0,
-        .optimizer = s->optimizer,
+        .update = op_of_update(s),
         .update_bytes = update_bytes(s),
         .gather_format = s->gather_format,
         .reduce_format = s->reduce_format};
@@ -329,8 +329,7 @@ static struct unit_s price_unit(const struct traffic_class *k, const struct mach
     price_collectives(&out, k, mc, s, u);
     if (!(u->elems > 0)) /* frozen: gathered for use, never reduced nor updated */
         return (struct unit_s){.gather = is_gathered(k) ? out.gather : 0};
-    enum op_kind kind = k->optimizer == OPTIMIZER_SGD ? OP_SGD : OP_ADAMW;
-    out.update = machine_stream_s(mc, kind, own * (double)k->update_bytes);
+    out.update = machine_stream_s(mc, k->update, own * (double)k->update_bytes);
     out.norm = machine_stream_s(mc, OP_GRAD_NORM, u->shard_elems * 4);
     return out;
 }

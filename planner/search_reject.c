@@ -74,6 +74,7 @@ static bool would_fit(struct finder *f, const struct group *g, const struct job 
     struct unit_elems elems = space_unit_elems(&j->model, ranks);
     strategy_take_optimizer(&least, job_optimizer(j));
     least.master_bytes = j->master_bytes;
+    strategy_take_moments(&least, j->moment_form);
     bool is_bundled = profile_of(j->engine)->is_bundled;
     if (g->hw.is_gpu)
         least.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;

@@ -130,6 +130,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.shard_degree = degree;
         if (!fp32)
             s.master_bytes = k->job->master_bytes;
+        strategy_take_moments(&s, k->job->moment_form);
         if (is_gathered && k->job->gather_format[0])
             wire_parse(k->job->gather_format, &s.gather_format, NULL);
         if (k->job->reduce_format[0])

@@ -17,6 +17,7 @@ static const char *const recompute_names[] = {"none", "selective", "selective-ff
 static const char mixed_name[] = "mixed";
 static const char *const precision_names[] = {"fp32", "bf16", "fp16", "fp8", "fp4"};
 static const char *const optimizer_names[] = {"adamw", "sgd"};
+static const char *const moment_form_names[] = {"fp32", "8bit", "fp8"};
 static const struct {
     const char *name;
     int bytes;
@@ -54,6 +55,7 @@ WORDS(strategy_kind, strategy_kind, kind_names, "strategy")
 WORDS(recompute, recompute, recompute_names, "recompute mode")
 WORDS(precision, precision, precision_names, "precision")
 WORDS(optimizer, optimizer, optimizer_names, "optimizer")
+WORDS(moment_form, moment_form, moment_form_names, "form of moments")
 
 const char *strategy_recompute_name(const struct strategy *s)
 {
@@ -217,7 +219,13 @@ struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t
 void strategy_take_optimizer(struct strategy *s, enum optimizer o)
 {
     s->optimizer = o;
-    s->moment_bytes = 4 * strategy_moments(s);
+    strategy_take_moments(s, MOMENT_FP32);
+}
+
+void strategy_take_moments(struct strategy *s, enum moment_form f)
+{
+    s->moment_form = f;
+    s->moment_bytes = (f == MOMENT_FP32 ? 4 : 1) * strategy_moments(s);
 }
 
 static enum rc in_range(const char *what, int64_t v, int64_t max, struct err *e)
@@ -324,6 +332,7 @@ static enum rc check_enums(const struct strategy *s, struct err *e)
         (unsigned)s->precision >= BASE_COUNT(precision_names) ||
         (unsigned)s->engine >= ENGINE_COUNT ||
         (unsigned)s->optimizer >= BASE_COUNT(optimizer_names) ||
+        (unsigned)s->moment_form >= BASE_COUNT(moment_form_names) ||
         (unsigned)s->gather_format >= WIRE_COUNT || (unsigned)s->reduce_format >= WIRE_COUNT)
         return err_set(e, RC_INVALID, "a strategy with unknown words");
     return RC_OK;
@@ -354,9 +363,10 @@ static enum rc check_bundled(const struct strategy *s, struct err *e)
         return err_set(e, RC_INVALID, "the bundled engine computes in fp32 and bf16, not in %s",
             precision_names[s->precision]);
     if (!strategy_is_data_parallel(s) || s->has_plain_attention ||
-        s->moment_bytes != 4 * strategy_moments(s))
+        s->moment_bytes != (s->moment_form == MOMENT_FP32 ? 4 : 1) * strategy_moments(s))
         return err_set(e, RC_INVALID,
-            "the bundled engine is data-parallel, with fused attention and fp32 optimizer states");
+            "the bundled engine is data-parallel, with fused attention and optimizer states in a "
+            "form of its own");
     if ((s->offload & OFFLOAD_PARAMETERS) && !strategy_parks_parameters(s))
         return err_set(e, RC_INVALID,
             "%s keeps whole parameters on the device: those of zero3 and hsdp can be offloaded",
@@ -514,6 +524,8 @@ struct json *strategy_to_json(const struct strategy *s)
         json_add_str(v, "optimizer", optimizer_names[s->optimizer]);
     if (strategy_converts_master(s))
         json_add_str(v, "master", strategy_master_name(s));
+    if (s->moment_form != MOMENT_FP32)
+        json_add_str(v, "moments", moment_form_names[s->moment_form]);
     if (s->doc_tokens > 0)
         json_add_int(v, "doc_tokens", s->doc_tokens);
     if (!profile_of(s->engine)->is_bundled)
@@ -581,6 +593,10 @@ static enum rc read_optional(struct strategy *s, const struct json *v, struct er
         strategy_take_optimizer(s, s->optimizer);
     if (!rc && json_get(v, "master"))
         rc = strategy_parse_master(s, json_str(v, "master", NULL), e);
+    if (!rc && json_get(v, "moments"))
+        rc = moment_form_parse(json_str(v, "moments", NULL), &s->moment_form, e);
+    if (!rc)
+        strategy_take_moments(s, s->moment_form);
     return rc;
 }
 

@@ -56,6 +56,13 @@ enum precision {
  * Nesterov's step; its weight decay is added to the gradient, AdamW's is not. */
 enum optimizer { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
 
+/* How moments are kept; in 8 bits with scales in fp32. Of the bundled engine. */
+enum moment_form {
+    MOMENT_FP32,
+    MOMENT_BLOCKS, /* codes and a scale for each block of 128 */
+    MOMENT_FP8     /* E4M3, a scale for each tensor of a rank's part of a unit */
+};
+
 enum { MASTER_NONE = 0, MASTER_SPLIT = 2, MASTER_FP32 = 4 };
 
 /* Ways of splitting beside data parallelism, for prediction only; 1: not split. */
@@ -109,7 +116,8 @@ struct strategy {
                         0: all alike. STRATEGY_FILL: as few as fit the machine, which an estimate
                         finds (estimate_fill); no schedule has it */
     int loss_chunks; /* the head works on the tokens in this many pieces */
-    enum optimizer optimizer; /* strategy_take_optimizer */
+    enum optimizer optimizer;     /* strategy_take_optimizer */
+    enum moment_form moment_form; /* strategy_take_moments */
     int master_bytes; /* of the master copy of weights in 16 bits: 4 in fp32; MASTER_SPLIT, its
                          lower half beside the weights, which are the upper one; 0: weights are all
                          there is, and rounded at random when they are updated */
@@ -118,7 +126,8 @@ struct strategy {
     enum engine engine;
     struct parallel parallel;
     bool has_plain_attention; /* scores are stored: no fused kernel */
-    int moment_bytes;         /* of all moments of a parameter: in fp32 8, or 4 of SGD's one */
+    int moment_bytes;         /* of all moments of a parameter, without scales: in fp32 8, or 4 of
+                                 SGD's one */
     struct memory_options memory;
 };
 
@@ -132,10 +141,12 @@ enum { OFFLOAD_SETS = 9 };
 unsigned offload_at(size_t i);
 const char *precision_name(enum precision p);
 const char *optimizer_name(enum optimizer o);
+const char *moment_form_name(enum moment_form f);
 enum rc strategy_kind_parse(const char *name, enum strategy_kind *out, struct err *e);
 enum rc recompute_parse(const char *name, enum recompute *out, struct err *e);
 enum rc offload_parse(const char *name, unsigned *out, struct err *e);
 enum rc precision_parse(const char *name, enum precision *out, struct err *e);
+enum rc moment_form_parse(const char *name, enum moment_form *out, struct err *e);
 /* "fp32", "split" or "pure". */
 const char *strategy_master_name(const struct strategy *s);
 enum rc optimizer_parse(const char *name, enum optimizer *out, struct err *e);
@@ -154,8 +165,9 @@ enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct er
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
 /* By the words of strategy_master_name. */
 enum rc strategy_parse_master(struct strategy *s, const char *text, struct err *e);
-/* With its states in fp32. */
+/* With its states in fp32; their form is taken after it. */
 void strategy_take_optimizer(struct strategy *s, enum optimizer o);
+void strategy_take_moments(struct strategy *s, enum moment_form f);
 enum rc strategy_check(const struct strategy *s, const struct model *m, struct err *e);
 /* Part of it: bytes and tokens of a micro step are below what 64 bits count exactly. */
 bool strategy_is_countable(const struct strategy *s, const struct model *m);
@@ -189,8 +201,8 @@ bool strategy_parks_parameters(const struct strategy *s);
 bool strategy_parks_gradients(const struct strategy *s);
 /* How many moments the optimizer keeps of a parameter. */
 int strategy_moments(const struct strategy *s);
-/* What is kept of it beside the parameter in use: moments, and the master copy. Of the bundled
- * engine. */
+/* What is kept of it beside the parameter in use: moments without their scales, and the master
+ * copy. Of the bundled engine. */
 int64_t strategy_state_bytes(const struct strategy *s);
 /* Weights in 16 bits are kept without a master copy in fp32. */
 bool strategy_converts_master(const struct strategy *s);

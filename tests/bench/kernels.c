@@ -148,9 +148,9 @@ static void bench_adamw(const struct kernels *k, int threads)
     a.clip = 1;
     a.grad = filled(PARAMS);
     a.weights.master = filled(PARAMS);
-    a.m = filled(PARAMS);
-    a.v = buffer((size_t)PARAMS * sizeof(float));
-    memset(a.v, 0, (size_t)PARAMS * sizeof(float));
+    a.m.fp32 = filled(PARAMS);
+    a.v.fp32 = buffer((size_t)PARAMS * sizeof(float));
+    memset(a.v.fp32, 0, (size_t)PARAMS * sizeof(float));
     double update[ROUNDS], scale[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         update[i] = adamw_s(k, pool, &a);
@@ -163,8 +163,8 @@ static void bench_adamw(const struct kernels *k, int threads)
     free(scaled);
     free((void *)a.grad);
     free(a.weights.master);
-    free(a.m);
-    free(a.v);
+    free(a.m.fp32);
+    free(a.v.fp32);
     pool_free(pool);
 }
 

@@ -34,7 +34,7 @@ stream(void *arg, int64_t first, int64_t last)
 {
     const struct k_adamw *a = arg;
     const float *restrict g = a->grad;
-    float *restrict w = a->weights.master, *restrict m = a->m, *restrict v = a->v;
+    float *restrict w = a->weights.master, *restrict m = a->m.fp32, *restrict v = a->v.fp32;
     int64_t end = last * GRAIN < a->elems ? last * GRAIN : a->elems;
     for (int64_t i = first * GRAIN; i < end; i++) {
         w[i] += g[i];
@@ -52,8 +52,8 @@ static void bench_memory(int threads)
     a.clip = 1;
     a.grad = grad;
     a.weights.master = floats(1);
-    a.m = floats(0);
-    a.v = floats(0);
+    a.m.fp32 = floats(0);
+    a.v.fp32 = floats(0);
     double ratio[ROUNDS], rate[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         double start = clock_now_s();
@@ -72,8 +72,8 @@ static void bench_memory(int threads)
         k->name, threads, median(rate, ROUNDS) / 1e9, share, ratio[0], ratio[ROUNDS - 1]);
     free(grad);
     free(a.weights.master);
-    free(a.m);
-    free(a.v);
+    free(a.m.fp32);
+    free(a.v.fp32);
     pool_free(pool);
 }
 

@@ -278,6 +278,106 @@ static void every_form_loads_what_another_saved_at_another_world_size(void **sta
     }
 }
 
+/* --- moments in 8 bits --- */
+
+static const enum moment_form MOMENTS[] = {MOMENT_FP32, MOMENT_BLOCKS, MOMENT_FP8};
+
+static struct strategy moments(
+    enum strategy_kind kind, int64_t ranks, enum moment_form f, enum optimizer o)
+{
+    struct strategy s = base(kind, ranks, PRECISION_FP32);
+    strategy_take_optimizer(&s, o);
+    strategy_take_moments(&s, f);
+    if (kind == STRATEGY_HSDP)
+        s.shard_degree = 2;
+    return s;
+}
+
+/* Blocks end where parts do, and scales of fp8 are of parts, whoever holds them. */
+static void moments_have_the_same_bits_however_they_are_sharded_and_placed(void **state)
+{
+    (void)state;
+    struct course three = {.last = 3};
+    static const unsigned placements[] = {OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_DISK};
+    for (size_t f = 1; f < BASE_COUNT(MOMENTS); f++)
+        for (int o = OPTIMIZER_ADAMW; o <= OPTIMIZER_SGD; o++) {
+            struct strategy s = moments(STRATEGY_DDP, 3, MOMENTS[f], (enum optimizer)o);
+            struct course want = run("tiny-gpt2", s, three);
+            for (int k = STRATEGY_ZERO1; k <= STRATEGY_ZERO3; k++) {
+                s.kind = (enum strategy_kind)k;
+                s.shard_degree = 3;
+                struct course got = run("tiny-gpt2", s, three);
+                assert_memory_equal(got.loss, want.loss, 3 * sizeof(double));
+                assert_true(got.hash == want.hash);
+            }
+            for (size_t i = 0; i < BASE_COUNT(placements); i++) {
+                s.offload = placements[i];
+                assert_true(run("tiny-gpt2", s, three).hash == want.hash);
+            }
+        }
+}
+
+/* Blocks are those of the unit; a scale of fp8 is of a part of it. */
+static void blocks_do_not_depend_on_the_number_of_replicas(void **state)
+{
+    (void)state;
+    struct course three = {.last = 3};
+    struct strategy s = moments(STRATEGY_HSDP, 4, MOMENT_BLOCKS, OPTIMIZER_ADAMW);
+    uint64_t want = run("tiny-llama", s, three).hash;
+    s.splits_over_replicas = true;
+    assert_true(run("tiny-llama", s, three).hash == want);
+}
+
+static void moments_go_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    struct err e;
+    for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++)
+        for (size_t f = 1; f < BASE_COUNT(MOMENTS); f++) {
+            enum optimizer o = k % 3 == 2 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW;
+            struct strategy s =
+                moments((enum strategy_kind)k, k == STRATEGY_HSDP ? 4 : 2, MOMENTS[f], o);
+            if (k == STRATEGY_ZERO1)
+                s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
+            struct course whole = run("tiny-gpt2", s, (struct course){.last = 4});
+            dir_remove(root, &e);
+            struct course half = {.last = 2, .is_saving = true, .is_sync = f % 2};
+            half = run("tiny-gpt2", s, half);
+            struct course rest =
+                run("tiny-gpt2", s, (struct course){.last = 4, .is_loading = true});
+            assert_int_equal(rest.rc, RC_OK);
+            assert_true(rest.loaded_hash == half.hash);
+            assert_true(rest.hash == whole.hash);
+            assert_memory_equal(rest.loss, whole.loss + 2, 2 * sizeof(double));
+        }
+}
+
+/* What is read in fp32, of blocks also elsewhere, is what was saved. */
+static void moments_load_into_any_form_at_another_world_size(void **state)
+{
+    (void)state;
+    struct err e;
+    for (size_t f = 0; f < BASE_COUNT(MOMENTS); f++) {
+        dir_remove(root, &e);
+        struct strategy s = moments(STRATEGY_ZERO2, 2, MOMENTS[f], OPTIMIZER_ADAMW);
+        struct course saved = run("tiny-llama", s, (struct course){.last = 2, .is_saving = true});
+        for (size_t g = 0; g < BASE_COUNT(MOMENTS); g++) {
+            uint64_t hash = 0;
+            for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
+                s = moments((enum strategy_kind)k, 3, MOMENTS[g], OPTIMIZER_ADAMW);
+                struct course c =
+                    run("tiny-llama", s, (struct course){.last = 3, .is_loading = true});
+                assert_int_equal(c.rc, RC_OK);
+                bool is_whole =
+                    MOMENTS[g] == MOMENT_FP32 || (MOMENTS[g] == MOMENT_BLOCKS && f == g);
+                assert_true((c.loaded_hash == saved.hash) == is_whole || f == g);
+                hash = hash ? hash : c.hash;
+                assert_true(c.hash == hash);
+            }
+        }
+    }
+}
+
 int test_states(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +388,10 @@ int test_states(void)
         cmocka_unit_test(a_split_master_has_the_bits_of_one_in_fp32),
         cmocka_unit_test(every_form_goes_on_with_the_same_bits),
         cmocka_unit_test(every_form_loads_what_another_saved_at_another_world_size),
+        cmocka_unit_test(moments_have_the_same_bits_however_they_are_sharded_and_placed),
+        cmocka_unit_test(blocks_do_not_depend_on_the_number_of_replicas),
+        cmocka_unit_test(moments_go_on_with_the_same_bits),
+        cmocka_unit_test(moments_load_into_any_form_at_another_world_size),
     };
     return cmocka_run_group_tests_name("engine/states", tests, set_up, tear_down);
 }

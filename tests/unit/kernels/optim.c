@@ -40,8 +40,8 @@ static struct k_adamw range(struct state *s, int64_t first, int64_t n)
     return (struct k_adamw){
         .elems = n,
         .grad = (float *)s->grad.data + first,
-        .m = (float *)s->m.data + first,
-        .v = (float *)s->v.data + first,
+        .m = {.fp32 = (float *)s->m.data + first},
+        .v = {.fp32 = (float *)s->v.data + first},
         .weights = {.master = (float *)s->master.data + first,
             .param = (uint16_t *)s->param.data + first,
             .low = (uint16_t *)s->low.data + first,
@@ -112,7 +112,7 @@ static void sgd_step_follows_its_formulas(void **state)
         struct state s = state_copy(&start);
         struct k_sgd a = {.elems = N,
             .grad = s.grad.data,
-            .m = s.m.data,
+            .m = {.fp32 = s.m.data},
             .weights = range(&s, 0, N).weights,
             .lr = 1e-2,
             .momentum = 0.9,
@@ -203,8 +203,8 @@ static void pure_weights_are_rounded_at_random_and_on_average_not_at_all(void **
         /* 1 - lr wd = 1 + at / 128: of weights that are 1, a neighbour is 1 + 1 / 128 away */
         struct k_adamw a = {.elems = MANY,
             .grad = grad.data,
-            .m = m.data,
-            .v = v.data,
+            .m = {.fp32 = m.data},
+            .v = {.fp32 = v.data},
             .lr = 1,
             .weight_decay = -at[i] / 128,
             .eps = 1,

@@ -162,6 +162,7 @@ static void folded_equals_unfolded(void **state)
         strategy_take_optimizer(&s, i % 4 ? OPTIMIZER_ADAMW : OPTIMIZER_SGD);
         if (!(s.offload & ~(unsigned)OFFLOAD_ACTIVATIONS))
             s.master_bytes = i % 3 * 2;
+        strategy_take_moments(&s, (enum moment_form)(i % 7 % 3));
         s.reduce_format = i % 4 == 1 ? WIRE_INT8 : WIRE_PLAIN;
         s.gather_format = s.kind >= STRATEGY_ZERO3 && i % 4 > 1 ? WIRE_INT8 : WIRE_PLAIN;
         struct estimate whole, quick;

@@ -170,6 +170,7 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                     strategy_take_optimizer(&s, OPTIMIZER_SGD);
                 if (s.precision == PRECISION_BF16 && !(s.offload & ~(unsigned)OFFLOAD_ACTIVATIONS))
                     s.master_bytes = variant % 3 * 2;
+                strategy_take_moments(&s, (enum moment_form)(variant % 5 % 3));
                 if (kind == STRATEGY_HSDP)
                     s.shard_degree = 2;
                 s.splits_over_replicas =
@@ -361,6 +362,28 @@ static void persistent_state_equals_the_closed_forms(void **state)
     }
 }
 
+/* A byte for each element; in fp32 a scale for each 128 of a part and each tensor, or each tensor.
+ */
+static void moments_in_8_bits_take_a_byte_and_their_scales(void **state)
+{
+    (void)state;
+    for (int kind = STRATEGY_DDP; kind <= STRATEGY_ZERO3; kind++)
+        for (int form = MOMENT_BLOCKS; form <= MOMENT_FP8; form++) {
+            struct strategy st = strategy_default((enum strategy_kind)kind, 8, 8);
+            st.seq = 32;
+            strategy_take_moments(&st, (enum moment_form)form);
+            struct schedule *s = make("gpt2-124m", (enum strategy_kind)kind, 8, &st);
+            for (int u = 0; u < s->n_units; u++) {
+                int64_t part = s->unit[u].elems / 8, parts = kind == STRATEGY_DDP ? 8 : 1;
+                int64_t scales = s->unit[u].n + (form == MOMENT_BLOCKS ? part / 128 : 0);
+                int64_t want = parts * (part + 4 * scales);
+                assert_int_equal(s->buffers[s->state[u].m].bytes, (want + 255) / 256 * 256);
+                assert_int_equal(s->buffers[s->state[u].v].bytes, (want + 255) / 256 * 256);
+            }
+            schedule_free(s);
+        }
+}
+
 /* Bytes that a SwiGLU block keeps of a token for backward in bf16, with fused attention
  * (Korthikanti et al., for this block): h width, k width of keys and values, f of the FFN.
  * Statistics of norms and attention, four bytes a head and norm, are beside. */
@@ -509,6 +532,7 @@ int test_schedule(void)
         cmocka_unit_test(what_is_resharded_is_gathered_twice),
         cmocka_unit_test(buckets_reduce_units_together),
         cmocka_unit_test(persistent_state_equals_the_closed_forms),
+        cmocka_unit_test(moments_in_8_bits_take_a_byte_and_their_scales),
         cmocka_unit_test(blocks_keep_the_bytes_of_their_kind_of_recompute),
         cmocka_unit_test(product_flops_equal_six_per_parameter_and_token),
         cmocka_unit_test(layout_packs_close_to_the_live_peak),

@@ -29,6 +29,7 @@ static struct job random_job(int64_t ranks)
     if (market_pick(3) == 0)
         j.model.adapter = adapters[market_pick(4)];
     j.master_bytes = MASTER_FP32 - (int)(j.model.layers % 5 % 3) * 2;
+    j.moment_form = (enum moment_form)(j.model.layers % 7 % 3);
     if (j.model.layers % 3 == 0)
         assert_int_equal(json_parse(&j.training, sgd, strlen(sgd), NULL), RC_OK);
     return j;

@@ -151,6 +151,7 @@ static struct job random_job(void)
     pick_moves(&j);
     if (j.allow_bf16 || j.precision == PRECISION_BF16)
         j.master_bytes = MASTER_FP32 - (int)(j.tokens / 1000000 % 5 % 3) * 2;
+    j.moment_form = (enum moment_form)(j.tokens / 1000000 % 7 % 3);
     if (j.tokens / 1000000 % 4 == 1)
         assert_int_equal(json_parse(&j.training, sgd, strlen(sgd), &e), RC_OK);
     assert_int_equal(job_finish(&j, &e), RC_OK);

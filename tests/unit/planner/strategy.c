@@ -114,7 +114,7 @@ static void refuses_what_makes_no_sense(void **state)
     }
 }
 
-static void forms_of_master_weights_have_words(void **state)
+static void forms_of_weights_and_moments_have_words(void **state)
 {
     (void)state;
     static const char *const words[] = {"fp32", "split", "pure"};
@@ -135,6 +135,19 @@ static void forms_of_master_weights_have_words(void **state)
         a.offload = OFFLOAD_NONE;
         a.precision = PRECISION_FP32;
         assert_int_equal(strategy_check(&a, &m, &e), i ? RC_INVALID : RC_OK);
+    }
+    for (int f = MOMENT_FP32; f <= MOMENT_FP8; f++) {
+        struct strategy a = zero3_of_16(), b;
+        strategy_take_optimizer(&a, OPTIMIZER_SGD);
+        strategy_take_moments(&a, (enum moment_form)f);
+        assert_int_equal(strategy_check(&a, &m, &e), RC_OK);
+        struct json *v = strategy_to_json(&a);
+        assert_int_equal(strategy_from_json(&b, v, &e), RC_OK);
+        assert_int_equal(b.moment_form, f);
+        assert_int_equal(b.moment_bytes, f == MOMENT_FP32 ? 4 : 1);
+        json_free(v);
+        a.moment_bytes = 3;
+        assert_int_equal(strategy_check(&a, &m, &e), RC_INVALID);
     }
     struct strategy any;
     assert_int_equal(strategy_parse_master(&any, "bf16", &e), RC_USAGE);
@@ -254,7 +267,7 @@ int test_strategy(void)
         cmocka_unit_test(counts_tokens_of_a_step),
         cmocka_unit_test(accepts_defaults_of_every_kind),
         cmocka_unit_test(refuses_what_makes_no_sense),
-        cmocka_unit_test(forms_of_master_weights_have_words),
+        cmocka_unit_test(forms_of_weights_and_moments_have_words),
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(survives_a_round_trip_with_all_its_options),
         cmocka_unit_test(refuses_json_with_a_field_missing_or_wrong),
