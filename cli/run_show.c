@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -245,11 +246,16 @@ void run_status_json(struct json *doc, const struct run_info *r)
     const struct json *disk = json_get(r->status, "disk");
     if (disk)
         json_add(doc, "disk", json_clone(disk));
+    const struct json *paths = json_get(r->status, "paths");
+    if (paths)
+        json_add(doc, "paths", json_clone(paths));
     json_add_num(predicted, "step_seconds", r->predicted_step_s);
     json_add_num(predicted, "tokens_per_second", r->predicted_tokens_per_s);
     json_add_num(predicted, "mfu", r->predicted_mfu);
     if (isfinite(r->predicted_off_device_s))
         json_add_num(predicted, "off_device_exposed_seconds", r->predicted_off_device_s);
+    if (r->predicted_parts)
+        json_add(predicted, "parts", json_clone(r->predicted_parts));
     if (r->predicted_bytes >= 0)
         json_add_int(predicted, "memory_bytes", r->predicted_bytes);
     json_add(doc, "predicted", predicted);
@@ -319,6 +325,55 @@ static void print_off_device(struct out *out, const struct run_info *r, const st
     pair(out, "  off device", units_seconds(a, sum), units_seconds(b, r->predicted_off_device_s));
 }
 
+/* A part of a step, where there is any of it. */
+static void pair_part(struct out *out, const char *name, double measured, double planned)
+{
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    if (measured > 0 || planned > 0)
+        pair(out, name, isfinite(measured) ? units_seconds(a, measured) : "-",
+            isfinite(planned) ? units_seconds(b, planned) : "-");
+}
+
+/* What a step computed, of it the optimizer, and what it waited for. */
+static void print_parts(struct out *out, const struct run_info *r, const struct json *metrics)
+{
+    const struct json *exposed = json_get(metrics, "exposed_seconds"), *p = r->predicted_parts;
+    double overlap = json_num(metrics, "overlap", NAN), planned = json_num(p, "overlap", NAN);
+    char a[UNITS_TEXT], b[UNITS_TEXT];
+    pair_part(out, "  computing", json_num(json_get(metrics, "busy_seconds"), "compute", NAN),
+        json_num(p, "compute", NAN));
+    pair_part(out, "  optimizer", json_num(metrics, "optimizer_seconds", NAN),
+        json_num(p, "optimizer", NAN));
+    pair_part(
+        out, "  gathers", json_num(exposed, "gather", NAN), json_num(p, "exposed_gather", NAN));
+    pair_part(
+        out, "  reductions", json_num(exposed, "reduce", NAN), json_num(p, "exposed_reduce", NAN));
+    print_off_device(out, r, metrics);
+    snprintf(a, sizeof(a), "%.0f %%", 100 * overlap);
+    snprintf(b, sizeof(b), isfinite(planned) ? "%.0f %%" : "-", 100 * planned);
+    if (isfinite(overlap))
+        pair(out, "  overlap", a, b);
+}
+
+/* By which way the bytes of collectives go. */
+static void print_paths(struct out *out, const struct run_info *r)
+{
+    static const struct {
+        const char *key, *form;
+    } lines[] = {{"world", "  collectives of all ranks over %s\n"},
+        {"shard", "  collectives of a shard group over %s\n"},
+        {"replica", "  collectives of replicas over %s\n"}, {"note", "  %s\n"}};
+    const struct json *paths = json_get(r->status, "paths");
+    bool has_groups = *json_str(paths, "shard", "") && *json_str(paths, "replica", "");
+    for (size_t i = has_groups ? 1 : 0; i < BASE_COUNT(lines); i++) {
+        char *word = text_safe(json_str(paths, lines[i].key, ""));
+        bool is_told = i == 0 || i == 3 || has_groups;
+        if (*word && is_told)
+            out_printf(out, lines[i].form, word);
+        free(word);
+    }
+}
+
 static void print_measured(struct out *out, const struct run_info *r)
 {
     struct json *m = last_metrics(r);
@@ -333,7 +388,7 @@ static void print_measured(struct out *out, const struct run_info *r)
     print_validation(out, r);
     pair(out, "step", isfinite(seconds) ? units_seconds(a, seconds) : "-",
         isfinite(r->predicted_step_s) ? units_seconds(b, r->predicted_step_s) : "-");
-    print_off_device(out, r, m);
+    print_parts(out, r, m);
     pair(out, "tokens/s", isfinite(rate) ? units_count(a, rate) : "-",
         isfinite(r->predicted_tokens_per_s) ? units_count(b, r->predicted_tokens_per_s) : "-");
     snprintf(a, sizeof(a), isfinite(mfu) ? "%.1f %%" : "-", 100 * mfu);
@@ -372,6 +427,7 @@ void run_status_text(struct out *out, const struct run_info *r)
         out_printf(out, "  cost so far: %s (%s an hour)\n", units_usd(text, cost),
             units_usd((char[UNITS_TEXT]){0}, r->money.micro_usd_per_hour));
     json_free(m);
+    print_paths(out, r);
     print_disk(out, r);
     print_measured(out, r);
 }

@@ -52,6 +52,7 @@ struct coord {
     struct json *metrics;    /* last record */
     struct json *memory;     /* what rank 0 told of it; NULL before */
     struct json *evaluation; /* the last one; NULL before */
+    struct json *paths;      /* ways of the collectives, as rank 0 told; NULL before */
     struct json *disk;       /* what rank 0 told of it; NULL where nothing is kept there */
 };
 
@@ -82,6 +83,7 @@ void coord_free(struct coord *c)
     json_free(c->metrics);
     json_free(c->memory);
     json_free(c->evaluation);
+    json_free(c->paths);
     json_free(c->disk);
     free(c->nodes);
     free(c->ranks);
@@ -470,6 +472,20 @@ static void took_disk(struct coord *c, const struct json *event)
     json_free(v);
 }
 
+static void took_paths(struct coord *c, const struct json *event)
+{
+    static const char *const keys[] = {"world", "shard", "replica", "note"};
+    json_free(c->paths);
+    c->paths = json_obj();
+    for (size_t i = 0; i < BASE_COUNT(keys); i++)
+        json_add_str(c->paths, keys[i], json_str(event, keys[i], ""));
+    struct json *v = json_clone(c->paths);
+    json_add_str(v, "event", "paths");
+    json_add_int(v, "rank", 0);
+    c->ops->log(c->ctx, v);
+    json_free(v);
+}
+
 static void took_empty(struct coord *c, size_t host)
 {
     if (c->nodes[host].state == NODE_JOINED)
@@ -505,6 +521,8 @@ void coord_event(struct coord *c, size_t host, const struct json *event, double 
         took_memory(c, event);
     else if (strcmp(name, "disk") == 0 && number == 0)
         took_disk(c, event);
+    else if (strcmp(name, "paths") == 0 && number == 0)
+        took_paths(c, event);
     else if (strcmp(name, "failed") == 0)
         rank_fails(c, host, number, event, now_s);
     else if (strcmp(name, "finished") == 0)
@@ -717,6 +735,8 @@ struct json *coord_status(const struct coord *c, double now_s)
     json_add(o, "evaluation", c->evaluation ? json_clone(c->evaluation) : NULL);
     if (c->disk)
         json_add(o, "disk", json_clone(c->disk));
+    if (c->paths)
+        json_add(o, "paths", json_clone(c->paths));
     if (c->spec->host_count <= 100) /* more would not fit into a message */
         json_add(o, "hosts", hosts_status(c, now_s));
     return o;

@@ -145,6 +145,14 @@ static const struct comm_path *path_of(const struct call *k, const void *vector)
     return k->bytes > SMALL_BYTES && shm_has(k->c->shm, vector) ? &comm_levels : &comm_tcp;
 }
 
+const char *comm_path_name(const struct comm *c, enum op_group g)
+{
+    const struct group *grp = &c->group[g];
+    if (grp->n == 1)
+        return "";
+    return (!c->shm || grp->locals == 1 ? comm_tcp : grp->hosts == 1 ? comm_shm : comm_levels).name;
+}
+
 static void count(struct comm *c, bool is_inside, size_t bytes)
 {
     atomic_fetch_add(is_inside ? &c->bytes_inside : &c->bytes_across, bytes);

@@ -99,6 +99,9 @@ enum rc comm_exchange(
 enum rc comm_map_slab(struct comm *c, size_t bytes, void **base, struct err *e);
 /* Why ranks of a host do not share memory, one sentence; "" when they do or none share a host. */
 const char *comm_note(const struct comm *c);
+/* The way that large vectors in slabs take between the members of a group: "shared memory", "TCP"
+ * or "shared memory and TCP"; "" where there is but one. */
+const char *comm_path_name(const struct comm *c, enum op_group g);
 /* What this rank shares beside its slab, resident. */
 size_t comm_control_bytes(const struct comm *c);
 

@@ -11,6 +11,7 @@
 #include "engine/executor_inside.h"
 #include "engine/memory_use.h"
 #include "kernels/kernels.h"
+#include "planner/price.h"
 
 /* --- addresses --- */
 
@@ -180,6 +181,20 @@ static double overlap(const struct task_log *a, const struct task_log *b)
     return end > start ? end - start : 0;
 }
 
+/* What of a step is told by kind: collectives, of which so much ran beside computing, and the
+ * optimizer. */
+static void account_kind(struct step_result *out, const struct task_log *t, double hidden)
+{
+    int kind = record_collective((enum op_kind)t->kind);
+    double seconds = t->end_s - t->start_s;
+    if (kind >= 0) {
+        out->collective[kind].seconds += seconds;
+        out->collective[kind].exposed_s += seconds - hidden;
+    }
+    if (op_work((enum op_kind)t->kind) == WORK_OPTIMIZER)
+        out->optimizer_s += seconds;
+}
+
 /* Busy time of each lane, and of it what lies outside the compute lane's operations. The log has
  * lane after lane, the compute lane first, each in order: one cursor over the latter is enough. */
 static void account(struct executor *x, struct step_result *out)
@@ -191,8 +206,10 @@ static void account(struct executor *x, struct step_result *out)
         const struct task_log *t = &x->log[i];
         double hidden = 0;
         out->busy_s[t->lane] += t->end_s - t->start_s;
-        if (t->lane == LANE_COMPUTE)
+        if (t->lane == LANE_COMPUTE) {
+            account_kind(out, t, 0);
             continue;
+        }
         if (i == 0 || x->log[i - 1].lane != t->lane)
             c = 0;
         while (c < n_compute && x->log[c].end_s <= t->start_s)
@@ -200,6 +217,7 @@ static void account(struct executor *x, struct step_result *out)
         for (int32_t j = c; j < n_compute && x->log[j].start_s < t->end_s; j++)
             hidden += overlap(t, &x->log[j]);
         out->exposed_s[t->lane] += t->end_s - t->start_s - hidden;
+        account_kind(out, t, hidden);
     }
 }
 

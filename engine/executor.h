@@ -11,6 +11,7 @@
 #include "engine/device.h"
 #include "engine/micro_data.h"
 #include "planner/schedule.h"
+#include "run/record.h"
 
 struct comm;
 struct executor;
@@ -59,6 +60,8 @@ struct step_result {
     double step_s;
     double busy_s[LANE_COUNT];
     double exposed_s[LANE_COUNT]; /* busy while the compute lane was not; compute: 0 */
+    struct collective_time collective[COLLECTIVE_TIMES];
+    double optimizer_s; /* norms and updates, wherever they ran */
 };
 
 /* schedule must be made (laid out and linked) and outlive the executor. */

@@ -62,6 +62,22 @@ static struct json *event(const char *name)
     return v;
 }
 
+/* Kinds that a step has none of are unknown, and so is what hid of nothing. */
+static void take_collectives(struct record_metrics *m, const struct step_result *out)
+{
+    double seconds = 0, exposed = 0;
+    for (int i = 0; i < COLLECTIVE_TIMES; i++) {
+        if (!(out->collective[i].seconds > 0))
+            continue;
+        m->collective[i] = out->collective[i];
+        bool is_large = i != record_collective(OP_SCALARS);
+        seconds += is_large ? out->collective[i].seconds : 0;
+        exposed += is_large ? out->collective[i].exposed_s : 0;
+    }
+    m->overlap = seconds > 0 ? 1 - exposed / seconds : NAN;
+    m->optimizer_s = out->optimizer_s;
+}
+
 static void send_step(struct rank_run *r, const struct step_result *out, double lr, bool is_spike)
 {
     struct record_metrics m;
@@ -75,6 +91,7 @@ static void send_step(struct rank_run *r, const struct step_result *out, double 
     m.step_seconds = out->step_s;
     memcpy(m.busy_s, out->busy_s, sizeof(m.busy_s));
     memcpy(m.exposed_s, out->exposed_s, sizeof(m.exposed_s));
+    take_collectives(&m, out);
     m.tokens = r->samples * s->seq;
     m.tokens_per_second = (double)strategy_tokens_per_step(s) / out->step_s;
     m.mfu = rank_setup_mfu(&r->setup, m.tokens_per_second);
@@ -121,6 +138,20 @@ static void send_memory(struct rank_run *r, int64_t external)
         fprintf(stderr,
             "berth-engine: rank %d uses %.1f MiB outside the slab, %.1f MiB were planned\n",
             s->rank, (double)external / 1048576, (double)s->planned_external_bytes / 1048576);
+}
+
+/* The ways that large vectors take between the ranks of a group. */
+static void send_paths(struct rank_run *r)
+{
+    static const struct {
+        enum op_group group;
+        const char *name;
+    } groups[] = {{GROUP_WORLD, "world"}, {GROUP_SHARD, "shard"}, {GROUP_REPLICA, "replica"}};
+    struct json *v = event("paths");
+    for (size_t i = 0; i < BASE_COUNT(groups); i++)
+        json_add_str(v, groups[i].name, comm_path_name(r->setup.comm, groups[i].group));
+    json_add_str(v, "note", comm_note(r->setup.comm));
+    control_send(r->control, v);
 }
 
 /* How states on disk are reached, how fast, and what a step writes. */
@@ -477,6 +508,8 @@ static enum rc run(struct rank_run *r, const struct arguments *a, struct err *e)
         if (!rc)
             send_memory(r, external);
         send_disk(r);
+        if (is_first(r) && !rc)
+            send_paths(r);
     }
     if (!rc)
         rc = restore(r, e);

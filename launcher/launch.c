@@ -367,6 +367,19 @@ static double off_device_s(const struct plan_file *p)
     return sum;
 }
 
+/* Seconds that follow each other in a step, and of them the optimizer's; how much of the
+ * collectives nothing waits for. NULL where the plan does not say. */
+static struct json *step_parts(const struct plan_file *p)
+{
+    const struct json *step = json_get(p->prediction, "step"), *parts = json_get(step, "parts");
+    if (!json_is_obj(parts))
+        return NULL;
+    struct json *v = json_clone(parts);
+    json_add_num(v, "optimizer", json_num(json_get(step, "work"), "optimizer", NAN));
+    json_add_num(v, "overlap", json_num(step, "overlap", NAN));
+    return v;
+}
+
 static void set_predictions(struct launch *l)
 {
     struct run_info *r = &l->info;
@@ -378,6 +391,8 @@ static void set_predictions(struct launch *l)
     r->predicted_tokens_per_s = p->tokens_per_s_per_rank * (double)p->strategy.ranks;
     r->predicted_mfu = p->mfu;
     r->predicted_off_device_s = off_device_s(p);
+    json_free(r->predicted_parts);
+    r->predicted_parts = step_parts(p);
     r->predicted_bytes = p->peak_bytes + p->host_slab_bytes + p->external_bytes;
 }
 

@@ -65,6 +65,7 @@ void run_info_release(struct run_info *r)
     free(r->known_hosts);
     free(r->ssh_config);
     json_free(r->spec);
+    json_free(r->predicted_parts);
     json_free(r->status);
     run_info_init(r);
 }
@@ -145,6 +146,8 @@ static struct json *predicted_to_json(const struct run_info *r)
     json_add_num(o, "mfu", r->predicted_mfu);
     if (isfinite(r->predicted_off_device_s))
         json_add_num(o, "off_device_exposed_seconds", r->predicted_off_device_s);
+    if (r->predicted_parts)
+        json_add(o, "parts", json_clone(r->predicted_parts));
     if (r->predicted_bytes >= 0)
         json_add_int(o, "memory_bytes", r->predicted_bytes);
     return o;
@@ -334,6 +337,8 @@ static enum rc read_info(struct run_info *r, const struct json *v, struct err *e
     r->predicted_tokens_per_s = json_num(predicted, "tokens_per_second", NAN);
     r->predicted_mfu = json_num(predicted, "mfu", NAN);
     r->predicted_off_device_s = json_num(predicted, "off_device_exposed_seconds", NAN);
+    const struct json *parts = json_get(predicted, "parts");
+    r->predicted_parts = parts ? json_clone(parts) : NULL;
     r->predicted_bytes = json_int(predicted, "memory_bytes", -1);
     r->identity = dup_str(v, "identity");
     r->known_hosts = dup_str(v, "known_hosts");

@@ -42,6 +42,7 @@ struct run_info {
     char *model; /* for lists */
     struct run_money money;
     double predicted_step_s, predicted_tokens_per_s, predicted_mfu; /* NaN: unknown */
+    struct json *predicted_parts;  /* of a step, by name, as in the plan; NULL: unknown */
     double predicted_off_device_s; /* of a step, waiting for the host, its disk and copies; NaN:
                                       nothing leaves the device, or unknown */
     int64_t predicted_bytes;       /* of a rank: slabs and what lies outside them; -1: unknown */

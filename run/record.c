@@ -10,6 +10,17 @@
 #include "base/str.h"
 #include "base/text.h"
 
+static const enum op_kind collective_kinds[COLLECTIVE_TIMES] = {
+    OP_ALL_GATHER, OP_REDUCE_SCATTER, OP_ALL_REDUCE, OP_ALL_TO_ALL, OP_SCALARS};
+
+int record_collective(enum op_kind kind)
+{
+    for (int i = 0; i < COLLECTIVE_TIMES; i++)
+        if (collective_kinds[i] == kind)
+            return i;
+    return -1;
+}
+
 void record_metrics_init(struct record_metrics *m)
 {
     *m = (struct record_metrics){
@@ -21,8 +32,12 @@ void record_metrics_init(struct record_metrics *m)
         .tokens = -1,
         .tokens_per_second = NAN,
         .mfu = NAN,
+        .overlap = NAN,
+        .optimizer_s = NAN,
         .memory_bytes = -1,
     };
+    for (int i = 0; i < COLLECTIVE_TIMES; i++)
+        m->collective[i] = (struct collective_time){NAN, NAN};
     for (int l = 0; l < LANE_COUNT; l++)
         m->busy_s[l] = m->exposed_s[l] = NAN;
 }
@@ -36,12 +51,35 @@ static void put_lanes(struct json_line *l, const char *key, const double *second
     json_line_close(l);
 }
 
+static void put_collectives(struct json_line *l, const struct collective_time *times)
+{
+    json_line_open(l, "collectives");
+    for (int i = 0; i < COLLECTIVE_TIMES; i++) {
+        if (!isfinite(times[i].seconds))
+            continue;
+        json_line_open(l, op_kind_name(collective_kinds[i]));
+        json_line_num(l, "seconds", times[i].seconds);
+        json_line_num(l, "exposed_seconds", times[i].exposed_s);
+        json_line_close(l);
+    }
+    json_line_close(l);
+}
+
 static void put_known_int(struct json_line *l, const char *key, int64_t x)
 {
     if (x < 0)
         json_line_null(l, key);
     else
         json_line_int(l, key, x);
+}
+
+static void collectives_from_json(struct collective_time *times, const struct json *v)
+{
+    for (int i = 0; i < COLLECTIVE_TIMES; i++) {
+        const struct json *one = json_get(v, op_kind_name(collective_kinds[i]));
+        times[i].seconds = json_num(one, "seconds", NAN);
+        times[i].exposed_s = json_num(one, "exposed_seconds", NAN);
+    }
 }
 
 static void lanes_from_json(double *seconds, const struct json *v)
@@ -65,6 +103,9 @@ size_t record_metrics_line(
     json_line_num(&l, "step_seconds", m->step_seconds);
     put_lanes(&l, "busy_seconds", m->busy_s);
     put_lanes(&l, "exposed_seconds", m->exposed_s);
+    put_collectives(&l, m->collective);
+    json_line_num(&l, "overlap", m->overlap);
+    json_line_num(&l, "optimizer_seconds", m->optimizer_s);
     put_known_int(&l, "tokens", m->tokens);
     json_line_num(&l, "tokens_per_second", m->tokens_per_second);
     json_line_num(&l, "mfu", m->mfu);
@@ -97,6 +138,9 @@ enum rc record_metrics_from_json(struct record_metrics *out, const struct json *
     out->step_seconds = json_num(v, "step_seconds", NAN);
     lanes_from_json(out->busy_s, json_get(v, "busy_seconds"));
     lanes_from_json(out->exposed_s, json_get(v, "exposed_seconds"));
+    collectives_from_json(out->collective, json_get(v, "collectives"));
+    out->overlap = json_num(v, "overlap", NAN);
+    out->optimizer_s = json_num(v, "optimizer_seconds", NAN);
     out->tokens = json_int(v, "tokens", -1);
     out->tokens_per_second = json_num(v, "tokens_per_second", NAN);
     out->mfu = json_num(v, "mfu", NAN);

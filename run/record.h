@@ -12,9 +12,18 @@
 
 struct json;
 
+/* Collectives that are told apart, by the words of their operations. */
+enum { COLLECTIVE_TIMES = 5 };
+struct collective_time {
+    double seconds, exposed_s; /* of them, while nothing was computed */
+};
+/* Index of one of these kinds; -1 of others. */
+int record_collective(enum op_kind kind);
+
 /* One line of metrics.jsonl:
  * {"step","wall_s","loss","lr","grad_norm","step_seconds","busy_seconds":{LANE:s},
- *  "exposed_seconds":{LANE:s},"tokens","tokens_per_second","mfu","memory_bytes",
+ *  "exposed_seconds":{LANE:s},"collectives":{KIND:{"seconds","exposed_seconds"}},
+ *  "overlap","optimizer_seconds","tokens","tokens_per_second","mfu","memory_bytes",
  *  "is_skipped","is_spike"} */
 struct record_metrics {
     int64_t step;     /* 1 for the first optimizer step */
@@ -25,12 +34,15 @@ struct record_metrics {
     double step_seconds;
     double busy_s[LANE_COUNT];    /* the lane had an operation running */
     double exposed_s[LANE_COUNT]; /* of it, while the compute lane had none */
-    int64_t tokens;               /* trained so far, all ranks */
-    double tokens_per_second;     /* all ranks */
-    double mfu;                   /* 0..1, see the plan's flops_definition */
-    bool is_skipped;              /* no update: the gradient was not finite, or a spike */
-    bool is_spike;                /* loss or norm were finite and far above those before */
-    int64_t memory_bytes;         /* of rank 0: slabs and what lies outside them (external) */
+    struct collective_time collective[COLLECTIVE_TIMES]; /* NaN: there was none of the kind */
+    double overlap;           /* share of the gathers and reductions that something hid */
+    double optimizer_s;       /* norms and updates, also beside other work */
+    int64_t tokens;           /* trained so far, all ranks */
+    double tokens_per_second; /* all ranks */
+    double mfu;               /* 0..1, see the plan's flops_definition */
+    bool is_skipped;          /* no update: the gradient was not finite, or a spike */
+    bool is_spike;            /* loss or norm were finite and far above those before */
+    int64_t memory_bytes;     /* of rank 0: slabs and what lies outside them (external) */
 };
 
 enum { RECORD_METRICS_TEXT = 2048 };

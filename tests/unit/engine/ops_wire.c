@@ -405,6 +405,82 @@ static void between_hosts_only_sums_of_shards_travel(void **state)
     assert_int_equal(sent.across, 2 * piece_bytes(2, 2, false));
 }
 
+/* --- times --- */
+
+static void tell_times(struct rank *r)
+{
+    const struct strategy *s = &r->schedule->strategy;
+    struct err e = ERR_INIT;
+    struct batch b = {r, 1};
+    struct step_params p = {.step = 1,
+        .lr = 1e-3,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .local_targets = (double)(s->seq * s->micro_batch * s->grad_accum)};
+    ranks_check(init_state(r->x, 42, &e), &e);
+    struct step_result other;
+    ranks_check(executor_step(r->x, &p, batch_fill, &b, r->rank ? &other : r->arg, &e), &e);
+}
+
+/* Of the lanes' busy time: what moved bytes, by kind, and of it what nothing hid. */
+static void a_step_tells_what_each_kind_of_collective_took(void **state)
+{
+    (void)state;
+    struct step_result out[2];
+    for (int is_plain = 0; is_plain < 2; is_plain++) {
+        struct strategy s = base(STRATEGY_ZERO3, 2, 2);
+        if (is_plain)
+            s.gather_format = s.reduce_format = WIRE_PLAIN;
+        struct rank_options ro = {.model = "tiny-llama", .strategy = s, .threads = 1};
+        ranks_run(&ro, tell_times, &out[is_plain]);
+        const struct collective_time *c = out[is_plain].collective;
+        const struct collective_time *gather = &c[record_collective(OP_ALL_GATHER)];
+        const struct collective_time *sums =
+            &c[record_collective(is_plain ? OP_REDUCE_SCATTER : OP_ALL_TO_ALL)];
+        const struct collective_time *scalars = &c[record_collective(OP_SCALARS)];
+        double of_gathers = out[is_plain].busy_s[LANE_GATHER];
+        assert_true(gather->seconds > 0 && gather->seconds <= of_gathers * (1 + 1e-9));
+        assert_true(sums->seconds > 0 && sums->seconds <= out[is_plain].busy_s[LANE_REDUCE] + 1e-9);
+        assert_true(is_plain == (gather->seconds >= of_gathers * (1 - 1e-9)));
+        assert_true(gather->exposed_s >= 0 && gather->exposed_s <= gather->seconds);
+        assert_true(scalars->seconds > 0 && scalars->exposed_s >= scalars->seconds);
+        assert_true(c[record_collective(OP_ALL_REDUCE)].seconds <= 0);
+        assert_true(out[is_plain].optimizer_s > 0);
+    }
+}
+
+/* --- paths --- */
+
+static void name_paths(struct rank *r)
+{
+    const char **want = r->arg;
+    static const enum op_group groups[] = {GROUP_WORLD, GROUP_SHARD, GROUP_REPLICA};
+    struct err e = ERR_INIT;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(comm_path_name(r->comm, groups[i]), want[i]) != 0)
+            ranks_check(err_set(&e, RC_FAILED, "group %d goes over '%s', not '%s'", i,
+                            comm_path_name(r->comm, groups[i]), want[i]),
+                &e);
+}
+
+static void the_way_of_each_group_is_told(void **state)
+{
+    (void)state;
+    static const char *const want[][3] = {
+        {"shared memory", "shared memory", "shared memory"},
+        {"TCP", "TCP", "TCP"},
+        {"shared memory and TCP", "shared memory", "TCP"},
+    };
+    for (int ranks_per_host = 0; ranks_per_host < 3; ranks_per_host++) {
+        struct rank_options ro = {.model = "tiny-llama",
+            .strategy = base(STRATEGY_HSDP, 4, 1),
+            .threads = 1,
+            .ranks_per_host = ranks_per_host};
+        ranks_run(&ro, name_paths, (void *)(uintptr_t)want[ranks_per_host]);
+    }
+}
+
 int test_ops_wire(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +494,8 @@ int test_ops_wire(void)
         cmocka_unit_test(gathers_leave_alone_what_is_kept),
         cmocka_unit_test(ranks_send_the_bytes_of_the_closed_forms),
         cmocka_unit_test(between_hosts_only_sums_of_shards_travel),
+        cmocka_unit_test(a_step_tells_what_each_kind_of_collective_took),
+        cmocka_unit_test(the_way_of_each_group_is_told),
     };
     return cmocka_run_group_tests_name("engine/ops_wire", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "run/message.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,12 +115,20 @@ static void unknown_metrics_are_null_and_come_back_unknown(void **state)
     m.step = 3;
     m.loss = 2.5;
     m.exposed_s[LANE_GATHER] = 0.25;
+    m.collective[record_collective(OP_ALL_GATHER)] = (struct collective_time){0.5, 0.25};
+    m.overlap = 0.5;
     struct json *v = record_metrics_to_json(&m);
     char *line = json_print(v, false);
     assert_non_null(strstr(line, "\"grad_norm\":null"));
     assert_non_null(strstr(line, "\"exposed_seconds\":{\"gather\":0.25}"));
+    assert_non_null(
+        strstr(line, "\"collectives\":{\"all_gather\":{\"seconds\":0.5,\"exposed_seconds\":0.25}},"
+                     "\"overlap\":0.5,\"optimizer_seconds\":null"));
     assert_int_equal(record_metrics_from_json(&back, v, &e), RC_OK);
     assert_int_equal(back.step, 3);
+    const struct collective_time *gather = &back.collective[record_collective(OP_ALL_GATHER)];
+    assert_true(gather->seconds >= 0.5 && gather->exposed_s <= 0.25 && back.overlap >= 0.5);
+    assert_true(isnan(back.collective[record_collective(OP_ALL_REDUCE)].seconds));
     assert_true(back.loss > 2.49 && back.loss < 2.51);
     assert_true(back.grad_norm != back.grad_norm);
     assert_int_equal(back.memory_bytes, -1);
@@ -151,6 +160,9 @@ static void the_longest_metrics_fit_into_their_line(void **state)
         .memory_bytes = INT64_MAX};
     for (int l = 0; l < LANE_COUNT; l++)
         m.busy_s[l] = m.exposed_s[l] = x;
+    for (int i = 0; i < COLLECTIVE_TIMES; i++)
+        m.collective[i] = (struct collective_time){x, x};
+    m.overlap = m.optimizer_s = x;
     size_t n = record_metrics_line(text, &m, true);
     assert_in_range(n, 1, RECORD_METRICS_TEXT - 1);
     assert_int_equal(n, strlen(text));
