@@ -147,6 +147,16 @@ struct trained_unit model_trained_unit(
     return out;
 }
 
+struct trained_unit model_split_unit(
+    const struct model *m, int unit, int64_t shards, int64_t parts, struct unit_layout *u)
+{
+    model_unit_layout(m, unit, parts, u);
+    struct trained_unit t = model_trained_unit(m, unit, u, parts);
+    u->shard_elems = u->elems / shards;
+    t.shard_elems = t.elems / shards;
+    return t;
+}
+
 double adapter_base_bytes(const struct adapter *a, int64_t element)
 {
     if (a->base_bits >= 16)

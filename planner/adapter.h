@@ -47,6 +47,10 @@ struct trained_unit {
 };
 struct trained_unit model_trained_unit(
     const struct model *m, int unit, const struct unit_layout *u, int64_t shards);
+/* The unit padded so that parts are even, and split over shards, which hold equally many of them:
+ * parts is a multiple of shards. */
+struct trained_unit model_split_unit(
+    const struct model *m, int unit, int64_t shards, int64_t parts, struct unit_layout *u);
 /* Bytes of a unit's frozen parameters, of all and of a rank's share; 0 without an adapter.
  * element: bytes of an element of activations. */
 struct frozen_unit {

@@ -926,18 +926,11 @@ static void build_sections(struct builder *b)
         emit_micro(b, SECTION_EVALUATION, 0);
 }
 
-/* A unit is padded so that its parts are even; each shard holds as many of them as any other. */
 static void lay_out_unit(struct builder *b, int unit)
 {
     struct schedule *s = b->s;
     struct unit_layout *u = &s->unit[unit];
-    struct trained_unit *t = &b->trained[unit];
-    model_unit_layout(&s->model, unit, s->parts, u);
-    *t = model_trained_unit(&s->model, unit, u, s->parts);
-    if (s->parts > s->shards) {
-        u->shard_elems = u->elems / s->shards;
-        t->shard_elems = t->elems / s->shards;
-    }
+    b->trained[unit] = model_split_unit(&s->model, unit, s->shards, s->parts, u);
     b->frozen[unit] = model_frozen_unit(&s->model, unit, u, b->act_bytes);
 }
 

@@ -13,7 +13,8 @@ struct traffic_class {
     enum strategy_kind kind;
     enum precision precision;
     int64_t shard_degree;
-    bool reshards;    /* blocks are freed after their forward */
+    bool reshards; /* blocks are freed after their forward */
+    bool splits_over_replicas;
     bool is_bucketed; /* how many reductions there are, and of which sizes, is not looked at */
     enum op_kind update;
     int64_t update_bytes; /* that the update of a parameter moves */
@@ -38,7 +39,7 @@ enum { UNIT_EMBEDDING, UNIT_BLOCK, UNIT_HEAD, UNIT_KINDS };
 struct traffic_kind {
     struct traffic_class key;
     struct unit_kind {
-        double elems, shard_elems, times;
+        double elems, shard_elems, part_elems, times;
         double gathered_bytes; /* whole, with frozen parameters */
     } units[UNIT_KINDS];
     struct unit_elems elems;
@@ -68,9 +69,9 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
 {
     return a->kind == b->kind && a->precision == b->precision &&
            a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
-           a->is_bucketed == b->is_bucketed && a->update == b->update &&
-           a->update_bytes == b->update_bytes && a->gather_format == b->gather_format &&
-           a->reduce_format == b->reduce_format;
+           a->splits_over_replicas == b->splits_over_replicas && a->is_bucketed == b->is_bucketed &&
+           a->update == b->update && a->update_bytes == b->update_bytes &&
+           a->gather_format == b->gather_format && a->reduce_format == b->reduce_format;
 }
 
 /* --- classes --- */
@@ -80,18 +81,18 @@ static bool is_gathered(const struct traffic_class *k)
     return k->kind == STRATEGY_ZERO3 || k->kind == STRATEGY_HSDP;
 }
 
-static void fill_units(struct traffic_kind *k, const struct model *m, int64_t shards)
+static void fill_units(struct traffic_kind *k, const struct model *m, const struct strategy *s)
 {
     const int units[UNIT_KINDS] = {0, 1, model_units(m) - 1};
-    int64_t element = precision_bytes(k->key.precision);
+    int64_t element = precision_bytes(s->precision), parts = space_unit_parts(s);
     for (int i = 0; i < UNIT_KINDS; i++) {
         struct unit_layout u;
-        model_unit_layout(m, units[i], shards, &u);
-        struct trained_unit t = model_trained_unit(m, units[i], &u, shards);
+        struct trained_unit t = model_split_unit(m, units[i], space_unit_shards(s), parts, &u);
         struct frozen_unit frozen = model_frozen_unit(m, units[i], &u, element);
         int64_t beside = is_gathered(&k->key) ? frozen.bytes : 0;
         k->units[i] = (struct unit_kind){.elems = (double)t.elems,
             .shard_elems = (double)t.shard_elems,
+            .part_elems = (double)(t.elems / parts),
             .times = i == UNIT_BLOCK ? (double)m->layers : 1,
             .gathered_bytes = (double)(t.elems * element + beside)};
     }
@@ -129,7 +130,7 @@ static bool frees_blocks(const struct model *m, const struct strategy *s)
     struct traffic_kind k = {.key = {.kind = s->kind, .precision = s->precision}};
     if (s->reshard_above_bytes == 0)
         return s->reshard_after_forward;
-    fill_units(&k, m, space_unit_shards(s));
+    fill_units(&k, m, s);
     return strategy_reshards(s, (int64_t)k.units[UNIT_BLOCK].gathered_bytes);
 }
 
@@ -147,6 +148,7 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
         .precision = s->precision,
         .shard_degree = s->shard_degree,
         .reshards = frees_blocks(b->model, s),
+        .splits_over_replicas = s->splits_over_replicas,
         .is_bucketed = s->bucket_bytes > 0,
         .update = op_of_update(s),
         .update_bytes = update_bytes(s),
@@ -157,9 +159,8 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
             return (uint32_t)i;
     BASE_GROW(b->traffics, b->traffics_cap, b->n_traffics + 1);
     struct traffic_kind *k = &b->traffics[b->n_traffics];
-    *k = (struct traffic_kind){
-        .key = key, .elems = space_unit_elems(b->model, space_unit_shards(s))};
-    fill_units(k, b->model, space_unit_shards(s));
+    *k = (struct traffic_kind){.key = key, .elems = space_unit_elems(b->model, s)};
+    fill_units(k, b->model, s);
     add_unit_gradients(&k->beside, k, b->model->is_tied);
     add_gathered(&k->beside, k, b->model);
     return (uint32_t)b->n_traffics++;
@@ -167,7 +168,7 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
 
 static int64_t optimizer_elems(const struct unit_elems *elems, const struct strategy *s)
 {
-    return strategy_optimizer_shards(s) > 1 ? elems->own : elems->full;
+    return strategy_optimizer_shards(s) > 1 ? elems->part : elems->full;
 }
 
 /* Master copy and moments, in host memory or on disk; parameters in fp32 are their own master copy
@@ -286,6 +287,7 @@ void bounds_free(struct bounds *b)
  * strategy has not. */
 struct unit_s {
     double gather, reduce, last_reduce; /* the latter in the last micro step alone */
+    double publish;                     /* gathers after the update */
     double update, norm;
 };
 
@@ -315,8 +317,15 @@ static void price_collectives(struct unit_s *out, const struct traffic_class *k,
     if (k->kind == STRATEGY_DDP)
         out->last_reduce = reduction_s(mc, k, COLLECTIVE_ALL_REDUCE, machine_world(s), u->elems);
     if (k->kind == STRATEGY_HSDP)
-        out->last_reduce =
-            reduction_s(mc, k, COLLECTIVE_ALL_REDUCE, machine_replica_group(s), u->shard_elems);
+        out->last_reduce = reduction_s(mc, k,
+            k->splits_over_replicas ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE,
+            machine_replica_group(s), u->shard_elems);
+    double published = k->gather_format == WIRE_PLAIN ? precision_bytes(k->precision) : 1;
+    if (k->splits_over_replicas)
+        out->publish = machine_collective_s(
+            mc, COLLECTIVE_ALL_GATHER, machine_replica_group(s), u->shard_elems * published);
+    else if (!is_gathered(k))
+        out->publish = out->gather;
     if (k->is_bucketed)
         out->reduce = out->last_reduce = 0;
 }
@@ -325,12 +334,12 @@ static struct unit_s price_unit(const struct traffic_class *k, const struct mach
     const struct strategy *s, const struct unit_kind *u)
 {
     struct unit_s out = {0};
-    double own = k->kind == STRATEGY_DDP ? u->elems : u->shard_elems;
+    double own = k->kind == STRATEGY_DDP ? u->elems : u->part_elems;
     price_collectives(&out, k, mc, s, u);
     if (!(u->elems > 0)) /* frozen: gathered for use, never reduced nor updated */
         return (struct unit_s){.gather = is_gathered(k) ? out.gather : 0};
     out.update = machine_stream_s(mc, k->update, own * (double)k->update_bytes);
-    out.norm = machine_stream_s(mc, OP_GRAD_NORM, u->shard_elems * 4);
+    out.norm = machine_stream_s(mc, OP_GRAD_NORM, u->part_elems * 4);
     return out;
 }
 
@@ -345,10 +354,9 @@ static void add_unit(struct traffic *t, const struct traffic_class *k, const str
     if (is_gathered(k)) {
         t->micro.gather += gathers * u->gather;
         t->micro.gather_exposed += exposed * u->gather;
-    } else {
-        t->boundary.reduce += times * u->gather; /* after updates, as reductions after backward */
-        t->boundary.reduce_exposed += unit == UNIT_HEAD ? u->gather : 0;
     }
+    t->boundary.reduce += times * u->publish; /* after updates, as reductions after backward */
+    t->boundary.reduce_exposed += unit == UNIT_HEAD ? u->publish : 0;
     t->micro.reduce += times * u->reduce;
     t->micro.reduce_exposed += exposed * u->reduce;
     t->last.reduce += times * u->last_reduce;
@@ -362,6 +370,7 @@ static struct traffic price_traffic(const struct traffic_kind *k, const struct m
     int64_t rpn = mc->hw.ranks_per_node;
     struct strategy s = strategy_default(k->key.kind, mc->hw.nodes * rpn, rpn);
     s.shard_degree = k->key.shard_degree;
+    s.splits_over_replicas = k->key.splits_over_replicas;
     struct traffic t;
     memset(&t, 0, sizeof t);
     for (int i = 0; i < UNIT_KINDS; i++) {

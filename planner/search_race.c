@@ -291,7 +291,8 @@ static enum rc run_heat(struct heat *h, struct err *e)
 
 static bool saves_alike(const struct strategy *a, const struct strategy *b)
 {
-    return a->kind == b->kind && a->offload == b->offload && a->shard_degree == b->shard_degree;
+    return a->kind == b->kind && a->offload == b->offload && a->shard_degree == b->shard_degree &&
+           a->splits_over_replicas == b->splits_over_replicas;
 }
 
 /* Seconds of saves, of strategies in the order of the space: mostly those of the one before. */

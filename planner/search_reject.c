@@ -71,7 +71,7 @@ static bool would_fit(struct finder *f, const struct group *g, const struct job 
     if (job_step_sequences(j) % ranks != 0)
         return false;
     struct strategy least = strategy_default(STRATEGY_ZERO3, ranks, shape.ranks_per_node);
-    struct unit_elems elems = space_unit_elems(&j->model, ranks);
+    struct unit_elems elems = space_unit_elems(&j->model, &least);
     strategy_take_optimizer(&least, job_optimizer(j));
     least.master_bytes = j->master_bytes;
     strategy_take_moments(&least, j->moment_form);

@@ -65,7 +65,7 @@ static int by_state_bytes(const void *pa, const void *pb)
 static void bound_thrifty(
     struct thrifty *t, const struct bounds *b, size_t i, const struct model *m)
 {
-    struct unit_elems elems = space_unit_elems(m, space_unit_shards(&t->strategy));
+    struct unit_elems elems = space_unit_elems(m, &t->strategy);
     t->state_bytes = space_state_bytes(&elems, &t->strategy);
     t->least_bytes = bounds_live_bytes(b, i);
     t->least_node = bounds_node_bytes(b, i);

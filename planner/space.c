@@ -85,7 +85,8 @@ static void add_savings(struct maker *k, struct strategy s)
         if (strategy_converts_master(&s) && (s.offload & (OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS)))
             continue;
         /* a single rank has something to gather only where it is not on the device */
-        bool has_sense = needs_gathers ? is_gathered : s.ranks > 1 || !is_gathered;
+        bool has_sense =
+            needs_gathers ? is_gathered && !s.splits_over_replicas : s.ranks > 1 || !is_gathered;
         if (has_sense)
             add_recomputes(k, s);
     }
@@ -107,6 +108,11 @@ static void add_gathered(struct maker *k, struct strategy s)
     add_savings(k, s);
     if (k->stage != SPACE_USUAL)
         return;
+    if (s.kind == STRATEGY_HSDP) {
+        s.splits_over_replicas = true;
+        add_savings(k, s);
+        s.splits_over_replicas = false;
+    }
     s.prefetch = 2;
     add_savings(k, s);
     s.prefetch = 1;
@@ -268,17 +274,24 @@ int64_t space_unit_shards(const struct strategy *s)
     return s->kind == STRATEGY_HSDP ? s->shard_degree : s->ranks;
 }
 
-struct unit_elems space_unit_elems(const struct model *m, int64_t shards)
+int64_t space_unit_parts(const struct strategy *s)
+{
+    return s->splits_over_replicas ? s->ranks : space_unit_shards(s);
+}
+
+struct unit_elems space_unit_elems(const struct model *m, const struct strategy *s)
 {
     struct unit_elems out = {0};
     const int kinds[] = {0, 1, model_units(m) - 1};
+    int64_t parts = space_unit_parts(s);
     for (size_t i = 0; i < BASE_COUNT(kinds); i++) {
         struct unit_layout u;
-        model_unit_layout(m, kinds[i], shards, &u);
-        struct trained_unit trained = model_trained_unit(m, kinds[i], &u, shards);
+        struct trained_unit trained =
+            model_split_unit(m, kinds[i], space_unit_shards(s), parts, &u);
         int64_t times = i == 1 ? m->layers : 1;
         out.full += times * trained.elems;
         out.own += times * trained.shard_elems;
+        out.part += times * (trained.elems / parts);
         for (int k = 0; k < 2; k++) {
             struct frozen_unit frozen = model_frozen_unit(m, kinds[i], &u, 2 * (k + 1));
             out.frozen[k].bytes += times * frozen.bytes;
@@ -301,6 +314,6 @@ int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
     if (!strategy_parks_gradients(s))
         bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
     if (!(s->offload & OFFLOAD_OPTIMIZER))
-        bytes += strategy_state_bytes(s) * (strategy_optimizer_shards(s) > 1 ? x->own : x->full);
+        bytes += strategy_state_bytes(s) * (strategy_optimizer_shards(s) > 1 ? x->part : x->full);
     return bytes;
 }

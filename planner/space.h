@@ -38,17 +38,18 @@ void space_release(struct space *s);
 size_t space_offloads(
     unsigned out[OFFLOAD_SETS], const struct job *j, enum space_stage stage, bool is_gpu);
 
-/* Trained elements of all units on so many shards, whole and of one rank; and frozen parameters by
- * the bytes of an activation, 2 and 4. */
+/* Trained elements of all units of a strategy: whole, of a rank's shard, and of the part for which
+ * it has optimizer states; and frozen parameters by the bytes of an activation, 2 and 4. */
 struct unit_elems {
-    int64_t full, own;
+    int64_t full, own, part;
     struct frozen_unit frozen[2];
 };
-struct unit_elems space_unit_elems(const struct model *m, int64_t shards);
+struct unit_elems space_unit_elems(const struct model *m, const struct strategy *s);
 /* Bytes of parameters, gradients and optimizer states of a rank on the device: a lower bound of its
- * memory, without building anything. elems: on space_unit_shards. */
+ * memory, without building anything. */
 int64_t space_state_bytes(const struct unit_elems *elems, const struct strategy *s);
-/* Ranks that the units are padded for and split over. */
+/* Ranks that units are split over, and those that they are padded for. */
 int64_t space_unit_shards(const struct strategy *s);
+int64_t space_unit_parts(const struct strategy *s);
 
 #endif

@@ -99,7 +99,7 @@ static void states_cost_what_the_zero_table_says(void **state)
         double states = (double)(x.part_bytes[PART_PARAMETERS] + x.part_bytes[PART_GRADIENTS] +
                                  x.part_bytes[PART_OPTIMIZER]);
         assert_near(states, table[i].bytes_per_parameter * 6738415616.0, 1e-4);
-        struct unit_elems elems = space_unit_elems(&m, space_unit_shards(&s));
+        struct unit_elems elems = space_unit_elems(&m, &s);
         assert_true((double)space_state_bytes(&elems, &s) <= states);
     }
 }
