@@ -360,7 +360,8 @@ struct prepared {
     struct estimate memory;       /* the fields of fill_memory, and the hash */
     struct prices prices;
     struct timeline *timeline[MAX_LISTS];
-    struct timeline *hidden[MAX_LISTS]; /* the head's deferred update takes no time; NULL: none */
+    struct timeline *hidden[MAX_LISTS]; /* first sections in which the head's deferred update takes
+                                           no time; NULL: none */
 };
 
 /* So many blocks on each pipeline rank. */
@@ -371,11 +372,10 @@ static struct model with_layers(const struct model *m, const struct strategy *s,
     return cut;
 }
 
-/* Enough blocks for the pipeline of gathers to be in its steady state, and that of updates before
- * it. */
+/* Enough blocks for the pipeline of gathers to be in its steady state. */
 static int64_t few_layers(const struct strategy *s)
 {
-    return (strategy_defers_update(s) ? 7 : 3) + 2 * (int64_t)s->prefetch;
+    return 3 + 2 * (int64_t)s->prefetch;
 }
 
 static double line_position(const struct model *m, const struct strategy *s)
@@ -584,17 +584,38 @@ static void hide_update_of_head(struct schedule *s)
     }
 }
 
+/* Of the first so many sections. */
+static struct timeline *timeline_of(struct prepared *p, int list, int n_sections)
+{
+    struct schedule *s = p->schedule[list];
+    int all = s->n_sections;
+    s->n_sections = n_sections;
+    struct timeline *t = timeline_new(s, &p->prices, true);
+    s->n_sections = all;
+    return t;
+}
+
+/* Sections that are no part of a step come last. */
+static int step_sections(const struct schedule *s)
+{
+    int n = s->n_sections;
+    while (n > 0 && s->section[n - 1].repeat == 0)
+        n--;
+    return n;
+}
+
 void prepared_finish(struct prepared *p)
 {
     bool has_hidden = p->n > 1 && strategy_defers_update(&p->strategy);
     for (int i = 0; i < p->n; i++) {
-        layout_assign(p->schedule[i]);
-        schedule_link(p->schedule[i]);
-        p->timeline[i] = timeline_new(p->schedule[i], &p->prices, true);
+        struct schedule *s = p->schedule[i];
+        layout_assign(s);
+        schedule_link(s);
+        p->timeline[i] = timeline_of(p, i, p->is_whole ? s->n_sections : step_sections(s));
         if (!has_hidden)
             continue;
-        hide_update_of_head(p->schedule[i]);
-        p->hidden[i] = timeline_new(p->schedule[i], &p->prices, true);
+        hide_update_of_head(s);
+        p->hidden[i] = timeline_of(p, i, 1);
     }
     keep_slabs(p);
     fill_memory(&p->memory, p, &p->place);
@@ -650,30 +671,48 @@ struct pricing {
 };
 
 static void simulate_lists(
-    struct simulation *out, const struct pricing *x, struct timeline *const *list)
+    struct simulation of[MAX_LISTS], const struct pricing *x, struct timeline *const *list)
 {
-    simulate_timeline(out, list[0], x->price, &x->p->prices, x->mc, NULL);
-    struct simulation first = *out, more;
-    for (int i = 1; i < x->p->n; i++) {
-        simulate_timeline(&more, list[i], x->price, &x->p->prices, x->mc, NULL);
-        add_simulation(out, &first, &more, x->at.t[i - 1]);
-    }
+    for (int i = 0; i < x->p->n; i++)
+        simulate_timeline(&of[i], list[i], x->price, &x->p->prices, x->mc, NULL);
+}
+
+static struct simulation line_through(
+    const struct simulation of[MAX_LISTS], const struct pricing *x)
+{
+    struct simulation sum = of[0];
+    for (int i = 1; i < x->p->n; i++)
+        add_simulation(&sum, &of[0], &of[i], x->at.t[i - 1]);
+    return sum;
+}
+
+/* Do updates of blocks take longer than their forward pass, at most a third of their computing? The
+ * head's then waits for all of them, however many there are. */
+static bool is_host_behind(const struct simulation of[MAX_LISTS], const struct strategy *s)
+{
+    double update = of[1].busy_s[LANE_HOST] - of[0].busy_s[LANE_HOST];
+    double compute = of[1].busy_s[LANE_COMPUTE] - of[0].busy_s[LANE_COMPUTE];
+    return update * (double)s->grad_accum > 0.4 * compute;
 }
 
 /* A step waits for the head's update or, with more blocks to hide it behind, does not: the longer
  * of two lines, of which that through few blocks may be below both. */
 static void simulate_prepared(struct simulation *out, const struct pricing *x)
 {
-    struct simulation hidden;
-    simulate_lists(out, x, x->p->timeline);
-    if (!x->p->hidden[0])
+    const struct strategy *s = &x->p->strategy;
+    struct simulation few[MAX_LISTS];
+    simulate_lists(few, x, x->p->timeline);
+    *out = line_through(few, x);
+    if (!x->p->is_whole && strategy_defers_update(s)) /* without a forward pass beside it, about */
+        out->flush_s = fmax(out->busy_s[LANE_HOST], out->busy_s[LANE_DISK]);
+    if (!x->p->hidden[0] || is_host_behind(few, s))
         return;
-    simulate_lists(&hidden, x, x->p->hidden);
-    if (hidden.step_s <= out->step_s)
+    simulate_lists(few, x, x->p->hidden);
+    double first_s = line_through(few, x).section_s[0];
+    if (first_s <= out->section_s[0])
         return;
-    out->step_s = hidden.step_s;
-    memcpy(out->section_s, hidden.section_s, sizeof out->section_s);
-    memcpy(out->exposed_s, hidden.exposed_s, sizeof out->exposed_s);
+    out->step_s += (first_s - out->section_s[0]) * simulate_jitter(x->mc, s);
+    out->section_s[0] = first_s;
 }
 
 void prepared_estimate(struct estimate *out, const struct prepared *p, const struct machine *mc)

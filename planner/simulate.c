@@ -201,6 +201,12 @@ static void run_sections(struct simulation *out, struct sim *x)
     }
 }
 
+double simulate_jitter(const struct machine *m, const struct strategy *s)
+{
+    double doublings = log2((double)s->ranks / 8);
+    return 1 + m->jitter_per_doubling * (doublings > 0 ? doublings : 0);
+}
+
 void simulate_timeline(struct simulation *out, const struct timeline *t, const double *price,
     const struct prices *prices, const struct machine *m, struct op_span *spans)
 {
@@ -215,9 +221,8 @@ void simulate_timeline(struct simulation *out, const struct timeline *t, const d
     for (int32_t i = 0; i < t->n_times; i++)
         out->work_s[prices->keys[i].work] += t->times[i] * price[i];
     out->step_s += split_bubble(&t->strategy) * out->section_s[0];
-    double doublings = log2((double)t->strategy.ranks / 8);
     out->step_s += m->step_overhead_s;
-    out->step_s *= 1 + m->jitter_per_doubling * (doublings > 0 ? doublings : 0);
+    out->step_s *= simulate_jitter(m, &t->strategy);
     if (run_s != small)
         free(run_s);
 }

@@ -41,4 +41,7 @@ void simulate(struct simulation *out, const struct schedule *s, const struct mac
 void simulate_timeline(struct simulation *out, const struct timeline *t, const double *price,
     const struct prices *prices, const struct machine *m, struct op_span *spans);
 
+/* By how much a step is longer for its slowest rank. */
+double simulate_jitter(const struct machine *m, const struct strategy *s);
+
 #endif

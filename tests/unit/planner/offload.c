@@ -247,7 +247,7 @@ static void a_few_blocks_say_what_updates_of_many_show(void **state)
                     mc.host_adam_bytes_per_s *= speeds[i];
                     assert_int_equal(estimate_make(&whole, &m, &s, &mc, &e), RC_OK);
                     assert_int_equal(estimate_quick(&quick, &m, &s, &mc, &e), RC_OK);
-                    if (!(fabs(quick.step_s / whole.step_s - 1) <= 1e-2))
+                    if (!(fabs(quick.step_s / whole.step_s - 1) <= 3e-2))
                         fail_msg("%s, %s, micro batch %d, host at %g: %.6g s, all blocks %.6g s",
                             models[k], strategy_kind_name(s.kind), (int)micro, speeds[i],
                             quick.step_s, whole.step_s);
