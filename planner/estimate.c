@@ -372,10 +372,11 @@ static struct model with_layers(const struct model *m, const struct strategy *s,
     return cut;
 }
 
-/* Enough blocks for the pipeline of gathers to be in its steady state. */
+/* Enough blocks for the pipeline of gathers to be in its steady state, and that of updates ahead of
+ * them. */
 static int64_t few_layers(const struct strategy *s)
 {
-    return 3 + 2 * (int64_t)s->prefetch;
+    return (strategy_defers_update(s) ? 5 : 3) + 2 * (int64_t)s->prefetch;
 }
 
 static double line_position(const struct model *m, const struct strategy *s)
