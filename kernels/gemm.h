@@ -8,7 +8,7 @@
 #define KERNELS_GEMM_H
 
 #include "kernels/blocking.h"
-#include "kernels/variant.h"
+#include "kernels/fp8.h"
 
 #if K_LANES == 16
 #define GEMM_MR      12
@@ -34,9 +34,22 @@ K_INLINE int64_t gemm_pad(int64_t n)
 
 /* --- packing --- */
 
+/* Numbers of eight bits are packed as they are: what they count is for the sums. */
+K_INLINE float gemm_load(enum k_type type, const void *p, int64_t i)
+{
+    return type > K_BF16 ? fp8_widen(type, ((const uint8_t *)p)[i]) : k_load(type, p, i);
+}
+
+K_INLINE const void *gemm_at(enum k_type type, const void *p, int64_t i)
+{
+    return type > K_BF16 ? (const uint8_t *)p + i : k_at(type, p, i);
+}
+
 #if defined __x86_64__
 K_INLINE __m128 gemm_load4(enum k_type type, const void *p, int64_t i)
 {
+    if (type > K_BF16)
+        return fp8_widen4(type, (const uint8_t *)p + i);
     if (type == K_FP32)
         return _mm_loadu_ps((const float *)p + i);
     __m128i h = _mm_loadl_epi64((const __m128i *)(const void *)((const uint16_t *)p + i));
@@ -76,15 +89,15 @@ K_INLINE void gemm_pack_rows(enum k_type type, float *restrict dst, int64_t widt
 {
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) {
-        const void *rows = k_at(type, src, i * ld);
+        const void *rows = gemm_at(type, src, i * ld);
         int64_t done = gemm_transpose4(type, dst + i, width, rows, ld, k);
         for (int64_t lane = 0; lane < 4; lane++)
             for (int64_t kk = done; kk < k; kk++)
-                dst[kk * width + i + lane] = k_load(type, rows, lane * ld + kk);
+                dst[kk * width + i + lane] = gemm_load(type, rows, lane * ld + kk);
     }
     for (; i < count; i++)
         for (int64_t kk = 0; kk < k; kk++)
-            dst[kk * width + i] = k_load(type, src, i * ld + kk);
+            dst[kk * width + i] = gemm_load(type, src, i * ld + kk);
     for (; i < width; i++)
         for (int64_t kk = 0; kk < k; kk++)
             dst[kk * width + i] = 0;
@@ -100,9 +113,9 @@ K_INLINE void gemm_pack_cols(enum k_type type, float *restrict dst, const int64_
     for (int64_t kk = 0; kk < k; kk++) {
         for (int64_t base = 0; base < whole; base += width)
             for (int64_t i = 0; i < width; i++)
-                dst[base * k + kk * width + i] = k_load(type, src, kk * ld + base + i);
+                dst[base * k + kk * width + i] = gemm_load(type, src, kk * ld + base + i);
         for (int64_t i = whole; i < lanes; i++)
-            dst[whole * k + kk * width + i - whole] = k_load(type, src, kk * ld + i);
+            dst[whole * k + kk * width + i - whole] = gemm_load(type, src, kk * ld + i);
         for (int64_t i = lanes; i < k_blocks(lanes, width) * width; i++)
             dst[whole * k + kk * width + i - whole] = 0;
     }
@@ -119,7 +132,7 @@ K_INLINE void gemm_pack(enum k_type type, float *dst, const int64_t width, const
     }
     for (int64_t i = 0; i < lanes; i += width)
         gemm_pack_rows(
-            type, dst + i * k, width, k_at(type, src, i * ld), ld, k_min(width, lanes - i), k);
+            type, dst + i * k, width, gemm_at(type, src, i * ld), ld, k_min(width, lanes - i), k);
 }
 
 /* --- multiplying --- */

@@ -27,7 +27,10 @@
 
 struct pool;
 
-enum k_type { K_FP32, K_BF16 };
+/* Only where they are named, the latter two: eight bits that count units of their tensor (arXiv
+ * 2209.05433). K_E4M3: four of exponent, three of fraction, no infinity, at most 448; K_E5M2: five
+ * and two, at most 57,344. */
+enum k_type { K_FP32, K_BF16, K_E4M3, K_E5M2 };
 /* NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n). */
 enum k_form { K_NT, K_NN, K_TN };
 enum k_rope_scaling { K_ROPE_PLAIN, K_ROPE_LINEAR, K_ROPE_LLAMA3 };
@@ -117,8 +120,11 @@ struct k_qk_norm_bwd {
 struct k_matmul {
     enum k_type type; /* of A, B, bias, residual, and of C unless out_fp32 */
     enum k_form form;
-    bool accumulate; /* C += */
-    bool out_fp32;   /* C is fp32 */
+    bool is_fp8;          /* A is of this format and B of K_E4M3 instead; form is NT */
+    enum k_type a_format; /* K_E4M3, K_E5M2 */
+    float a_unit, b_unit; /* what elements count */
+    bool accumulate;      /* C += */
+    bool out_fp32;        /* C is fp32 */
     int64_t m, n, k;
     const void *a, *b;
     const void *bias;     /* (n), or NULL */
@@ -263,6 +269,19 @@ struct k_moment_range {
     int64_t at, n;
 };
 
+/* q = round(x / unit), to nearest even, and likewise its transpose; what is beyond the largest
+ * number of the format becomes that, NaN stays NaN. The unit is a power of two (kernels_fp8_unit),
+ * so that dividing by it is exact but where results vanish. */
+struct k_quantise {
+    enum k_type type;   /* of x */
+    enum k_type format; /* K_E4M3, K_E5M2 */
+    int64_t rows, cols;
+    float unit;
+    const void *x;       /* (rows, cols) */
+    uint8_t *q;          /* (rows, cols), or NULL */
+    uint8_t *transposed; /* (cols, rows), or NULL */
+};
+
 /* One AdamW step (decoupled decay) on a range with one weight decay:
  *   g = clip * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w = w (1 - lr wd) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
@@ -359,6 +378,12 @@ struct kernels {
     /* Exact widening, and rounding to nearest even; NaN stays NaN. */
     void (*fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);
     void (*bf16_to_fp32)(struct pool *p, float *dst, const uint16_t *src, int64_t n);
+    /* *amax = the largest of it and all |x|; NaN when there is one */
+    void (*amax)(struct pool *p, enum k_type type, const void *x, int64_t n, float *amax);
+    void (*quantise)(struct pool *p, const struct k_quantise *a);
+    /* dst = src times unit, exact */
+    void (*fp8_to_fp32)(
+        struct pool *p, enum k_type format, float *dst, const uint8_t *src, float unit, int64_t n);
     /* dst += src; dst *= factor */
     void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
     void (*scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
@@ -385,6 +410,11 @@ size_t kernels_matmul_workspace_bytes(int64_t m, int64_t n, int64_t k);
 
 /* Of so many elements on the way between ranks. */
 int64_t kernels_wire_bytes(int64_t elems);
+
+/* What one stands for in a tensor whose largest magnitude is amax: the least power of two with
+ * which amax does not exceed the format's largest number, from 2^-126 to 2^126; 1 for a tensor of
+ * zeros, NaN where amax is not finite, which makes all of the tensor NaN. */
+float kernels_fp8_unit(enum k_type format, float amax);
 
 /* Elements of a rope table, and its values: for every position cosines (head_dim/2), then sines
  * (head_dim/2), computed in double. */

@@ -27,7 +27,7 @@ K_INLINE void pack_a(const struct product *p, int64_t lane, enum k_type type)
     const struct k_matmul *a = p->a;
     int64_t row = p->row + lane, lanes = k_min(PACK_LANES, p->rows - lane);
     bool by_lane = a->form != K_TN;
-    const void *src = k_at(type, a->a, by_lane ? row * a->k + p->step : p->step * a->m + row);
+    const void *src = gemm_at(type, a->a, by_lane ? row * a->k + p->step : p->step * a->m + row);
     gemm_pack(type, p->panels_a + lane * p->steps, GEMM_MR, src, by_lane ? a->k : a->m, by_lane,
         lanes, p->steps);
 }
@@ -37,27 +37,35 @@ K_INLINE void pack_b(const struct product *p, int64_t lane, enum k_type type)
     const struct k_matmul *a = p->a;
     int64_t col = p->col + lane, lanes = k_min(PACK_LANES, p->cols - lane);
     bool by_lane = a->form == K_NT;
-    const void *src = k_at(type, a->b, by_lane ? col * a->k + p->step : p->step * a->n + col);
+    const void *src = gemm_at(type, a->b, by_lane ? col * a->k + p->step : p->step * a->n + col);
     gemm_pack(type, p->panels_b + lane * p->steps, GEMM_NR, src, by_lane ? a->k : a->n, by_lane,
         lanes, p->steps);
 }
 
 /* Items: the lanes of A, then those of B. */
-K_INLINE void pack_items(const struct product *p, int64_t first, int64_t last, enum k_type type)
+K_INLINE void pack_items(
+    const struct product *p, int64_t first, int64_t last, enum k_type type_a, enum k_type type_b)
 {
     int64_t of_a = k_blocks(p->rows, PACK_LANES);
     for (int64_t i = first; i < last; i++) {
         if (i < of_a)
-            pack_a(p, i * PACK_LANES, type);
+            pack_a(p, i * PACK_LANES, type_a);
         else
-            pack_b(p, (i - of_a) * PACK_LANES, type);
+            pack_b(p, (i - of_a) * PACK_LANES, type_b);
     }
 }
 
 static void pack(void *arg, int64_t first, int64_t last)
 {
     const struct product *p = arg;
-    K_BY_TYPE(p->a->type, pack_items, p, first, last);
+    if (p->a->is_fp8 && p->a->a_format == K_E5M2)
+        pack_items(p, first, last, K_E5M2, K_E4M3);
+    else if (p->a->is_fp8)
+        pack_items(p, first, last, K_E4M3, K_E4M3);
+    else if (p->a->type == K_BF16)
+        pack_items(p, first, last, K_BF16, K_BF16);
+    else
+        pack_items(p, first, last, K_FP32, K_FP32);
 }
 
 /* --- multiplying --- */
@@ -114,6 +122,13 @@ static void add_rows(float *dst, int64_t dst_ld, const float *src, int64_t ld, i
             dst[i * dst_ld + j] += src[i * ld + j];
 }
 
+/* In two steps, as the product of the units may not be a number. */
+static void scale_tile(float *tile, float a_unit, float b_unit)
+{
+    for (int64_t i = 0; i < GEMM_MR * GEMM_NR; i++)
+        tile[i] = tile[i] * a_unit * b_unit;
+}
+
 /* A tile's sums over the current piece of k, at (i, j) of the current block. fp32: C is finished
  * with the first piece and later ones are added to it. bf16: finished with the last piece. */
 static void settle(const struct product *p, float *tile, int64_t i, int64_t j)
@@ -121,6 +136,8 @@ static void settle(const struct product *p, float *tile, int64_t i, int64_t j)
     const struct k_matmul *a = p->a;
     int64_t m = k_min(GEMM_MR, p->rows - i), n = k_min(GEMM_NR, p->cols - j);
     int64_t row = p->row + i, col = p->col + j;
+    if (a->is_fp8)
+        scale_tile(tile, a->a_unit, a->b_unit);
     if (a->type == K_FP32 || a->out_fp32) {
         if (p->is_first)
             finish(a, tile, row, col, m, n);

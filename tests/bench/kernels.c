@@ -87,6 +87,57 @@ static void bench_matmuls(const struct kernels *k)
             bench_matmul(k, &shapes[i], type);
 }
 
+/* --- products of eight bits --- */
+
+/* Beside the same product in bf16, and the cast of its left operand, both ways round, of its time.
+ */
+static void bench_fp8(const struct kernels *k, const struct shape *s)
+{
+    struct k_matmul wide = {.type = K_BF16, .form = K_NT, .m = s->m, .n = s->n, .k = s->k};
+    wide.a = filled(s->m * s->k);
+    wide.b = filled(s->n * s->k);
+    wide.c = filled(s->m * s->n);
+    wide.workspace = buffer(kernels_matmul_workspace_bytes(s->m, s->n, s->k));
+    struct k_matmul narrow = wide;
+    narrow.is_fp8 = true;
+    narrow.a_format = K_E5M2;
+    narrow.a_unit = narrow.b_unit = 1;
+    struct k_quantise cast = {
+        .type = K_BF16, .format = K_E5M2, .rows = s->m, .cols = s->k, .unit = 1};
+    cast.x = wide.a;
+    cast.q = buffer((size_t)(s->m * s->k));
+    cast.transposed = buffer((size_t)(s->m * s->k));
+    narrow.a = cast.q;
+    narrow.b = buffer((size_t)(s->n * s->k));
+    memset((void *)narrow.b, 0x3a, (size_t)(s->n * s->k));
+    double ratio[ROUNDS], share[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = clock_now_s();
+        float amax = 0;
+        k->amax(NULL, K_BF16, cast.x, s->m * s->k, &amax);
+        k->quantise(NULL, &cast);
+        double cast_s = clock_now_s() - start, rate = matmul_flops(k, NULL, &narrow);
+        ratio[i] = rate / matmul_flops(k, NULL, &wide);
+        share[i] = cast_s * rate / (2.0 * (double)s->m * (double)s->n * (double)s->k);
+    }
+    printf("matmul %s fp8  %-18s %5lldx%5lldx%5lld %.2f of bf16; cast %.3f of its time\n", k->name,
+        s->what, (long long)s->m, (long long)s->n, (long long)s->k, median(ratio, ROUNDS),
+        median(share, ROUNDS));
+    void *all[] = {(void *)wide.a, (void *)wide.b, wide.c, wide.workspace, cast.q, cast.transposed,
+        (void *)narrow.b};
+    for (size_t i = 0; i < BASE_COUNT(all); i++)
+        free(all[i]);
+}
+
+static void bench_fp8s(const struct kernels *k)
+{
+    static const struct shape shapes[] = {{"square", K_NT, 1024, 1024, 1024},
+        {"forward", K_NT, 256, 3072, 768}, {"input gradient", K_NT, 256, 768, 3072},
+        {"weight gradient", K_NT, 3072, 768, 256}, {"forward, 64 tokens", K_NT, 64, 768, 768}};
+    for (size_t i = 0; i < BASE_COUNT(shapes); i++)
+        bench_fp8(k, &shapes[i]);
+}
+
 /* --- attention --- */
 
 enum { TOKENS = 1024, HEADS = 12, HEAD_DIM = 64, WIDTH = HEADS * HEAD_DIM };
@@ -176,6 +227,7 @@ int main(void)
         if (!k)
             continue;
         bench_matmuls(k);
+        bench_fp8s(k);
         bench_attention(k, 64);
         bench_attention(k, 1024);
     }

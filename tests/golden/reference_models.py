@@ -33,6 +33,11 @@ def loss_of(config, params, tokens, targets, positions=None):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), ignore_index=-1)
 
 
+def block_linear(x, w, bias=None):
+    """A product of a block, [out, in]: what make_fp8.py replaces."""
+    return F.linear(x, w, bias)
+
+
 def hidden_keys(positions):
     """(b, t, t): keys that a query does not see, later ones and those of other documents."""
     document = (positions == 0).cumsum(1)
@@ -91,12 +96,12 @@ def gpt2(c, p, tokens, positions):
             "attn.c_proj.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias",
             "mlp.c_proj.weight", "mlp.c_proj.bias")}
         h = F.layer_norm(x, (d,), w["ln_1.weight"], w["ln_1.bias"], eps)
-        q, k, v = (h @ w["attn.c_attn.weight"] + w["attn.c_attn.bias"]).split(d, -1)
+        q, k, v = block_linear(h, w["attn.c_attn.weight"].T, w["attn.c_attn.bias"]).split(d, -1)
         a = join_heads(causal_attention(*(split_heads(t, head_dim) for t in (q, k, v)), hidden))
-        x = x + a @ w["attn.c_proj.weight"] + w["attn.c_proj.bias"]
+        x = x + block_linear(a, w["attn.c_proj.weight"].T, w["attn.c_proj.bias"])
         h = F.layer_norm(x, (d,), w["ln_2.weight"], w["ln_2.bias"], eps)
-        h = F.gelu(h @ w["mlp.c_fc.weight"] + w["mlp.c_fc.bias"], approximate="tanh")
-        x = x + h @ w["mlp.c_proj.weight"] + w["mlp.c_proj.bias"]
+        h = F.gelu(block_linear(h, w["mlp.c_fc.weight"].T, w["mlp.c_fc.bias"]), approximate="tanh")
+        x = x + block_linear(h, w["mlp.c_proj.weight"].T, w["mlp.c_proj.bias"])
     x = F.layer_norm(x, (d,), p["transformer.ln_f.weight"], p["transformer.ln_f.bias"], eps)
     return F.linear(x, p.get("lm_head.weight", wte))
 
@@ -177,15 +182,15 @@ def llama(c, p, tokens, positions):
     for i in range(c["num_hidden_layers"]):
         prefix = f"model.layers.{i}."
         h = rms_norm(x, p[prefix + "input_layernorm.weight"], eps)
-        q, k, v = (split_heads(F.linear(h, p[prefix + f"self_attn.{n}_proj.weight"],
-                                        p.get(prefix + f"self_attn.{n}_proj.bias")), hd) for n in "qkv")
+        q, k, v = (split_heads(block_linear(h, p[prefix + f"self_attn.{n}_proj.weight"],
+                                            p.get(prefix + f"self_attn.{n}_proj.bias")), hd) for n in "qkv")
         if has_qk_norm(c):
             q = rms_norm(q, p[prefix + "self_attn.q_norm.weight"], eps)
             k = rms_norm(k, p[prefix + "self_attn.k_norm.weight"], eps)
         a = join_heads(causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, hidden))
-        x = x + F.linear(a, p[prefix + "self_attn.o_proj.weight"])
+        x = x + block_linear(a, p[prefix + "self_attn.o_proj.weight"])
         h = rms_norm(x, p[prefix + "post_attention_layernorm.weight"], eps)
-        h = F.silu(F.linear(h, p[prefix + "mlp.gate_proj.weight"])) * F.linear(h, p[prefix + "mlp.up_proj.weight"])
-        x = x + F.linear(h, p[prefix + "mlp.down_proj.weight"])
+        gate, up = (block_linear(h, p[prefix + f"mlp.{n}_proj.weight"]) for n in ("gate", "up"))
+        x = x + block_linear(F.silu(gate) * up, p[prefix + "mlp.down_proj.weight"])
     x = rms_norm(x, p["model.norm.weight"], eps)
     return F.linear(x, p.get("lm_head.weight", embed))
