@@ -36,7 +36,9 @@ static const struct option JOB[] = {
         .is_setting = true,
         .choices = "bf16|fp32|fp16|fp8|fp4",
         .help = "of parameters in use and activations; default bf16, with fp32 master copies",
-        .detail = "The bundled engine has bf16 and fp32.",
+        .detail =
+            "The bundled engine has bf16, fp32 and fp8. With fp8 the products of blocks are of "
+            "8-bit numbers, all else is as with bf16.",
         .example = "--precision fp32"},
     {.name = "master",
         .kind = OPTION_CHOICE,
@@ -57,7 +59,7 @@ static const struct option JOB[] = {
     {.name = "allow",
         .kind = OPTION_CHOICE,
         .is_repeatable = true,
-        .choices = "bf16|fp32",
+        .choices = "bf16|fp32|fp8",
         .help = "a precision that the search may also try",
         .example = "--allow bf16"},
     {0},

@@ -36,8 +36,9 @@ static const struct option HOW[] = {
         .is_setting = true,
         .choices = "bf16|fp32|fp16|fp8|fp4",
         .help = "of parameters in use and activations; default bf16",
-        .detail = "The bundled engine has bf16 and fp32. With fp8 and fp4 products are of such "
-                  "numbers, all else is as with bf16.",
+        .detail =
+            "The bundled engine has bf16, fp32 and fp8. With fp8 and fp4 the products of blocks "
+            "are of such numbers, all else is as with bf16.",
         .example = "--precision fp32"},
     {.name = "optimizer",
         .kind = OPTION_CHOICE,

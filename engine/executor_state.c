@@ -296,7 +296,7 @@ static enum rc publish_params(struct executor *x, int unit, struct err *e)
     if (rc)
         return rc;
     struct state_view v = executor_state(x, unit, STATE_MASTER);
-    if (has_copy && x->s->strategy.precision == PRECISION_BF16)
+    if (has_copy && x->s->strategy.precision != PRECISION_FP32)
         x->o.kernels->fp32_to_bf16(NULL, (uint16_t *)(void *)own, v.data, v.count);
     else if (has_copy)
         memcpy(own, v.data, (size_t)v.count * sizeof(float));

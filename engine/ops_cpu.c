@@ -122,6 +122,25 @@ static enum rc norm_bwd(const struct run *r)
     return RC_OK;
 }
 
+static float fp8_unit(const void *q, int64_t elems)
+{
+    float unit;
+    memcpy(&unit, (const char *)q + schedule_fp8_unit_at(elems), sizeof(unit));
+    return unit;
+}
+
+/* Products of fp8 tensors are NT. */
+static void take_fp8(struct k_matmul *a, enum matmul_form form)
+{
+    a->is_fp8 = form >= MATMUL_FP8;
+    if (!a->is_fp8)
+        return;
+    a->form = K_NT;
+    a->a_format = form == MATMUL_FP8_GRAD ? K_E5M2 : K_E4M3;
+    a->a_unit = fp8_unit(a->a, a->m * a->k);
+    a->b_unit = fp8_unit(a->b, a->n * a->k);
+}
+
 static enum rc matmul(const struct run *r)
 {
     int next = 4;
@@ -140,7 +159,57 @@ static enum rc matmul(const struct run *r)
         a.bias = r->arg[next++];
     if (has(r, OP_RESIDUAL))
         a.residual = r->arg[next++];
+    take_fp8(&a, (enum matmul_form)r->op->dim[3]);
     r->x->kernels->matmul(r->pool, &a);
+    return RC_OK;
+}
+
+static enum rc cast_fp8(const struct run *r)
+{
+    int64_t elems = r->op->dim[0] * r->op->dim[1], orders = r->op->dim[3];
+    float amax = 0;
+    int next = 1;
+    struct k_quantise a = {.type = r->type,
+        .format = r->op->dim[2] == FP8_E5M2 ? K_E5M2 : K_E4M3,
+        .rows = r->op->dim[0],
+        .cols = r->op->dim[1],
+        .x = r->arg[0]};
+    if (orders & FP8_KNOWN_AMAX)
+        amax = (float)*(const double *)r->arg[next++];
+    else
+        r->x->kernels->amax(r->pool, r->type, a.x, elems, &amax);
+    a.unit = kernels_fp8_unit(a.format, amax);
+    if (orders & FP8_PLAIN)
+        a.q = r->arg[next++];
+    if (orders & FP8_TRANSPOSED)
+        a.transposed = r->arg[next];
+    r->x->kernels->quantise(r->pool, &a);
+    if (a.q)
+        memcpy(a.q + schedule_fp8_unit_at(elems), &a.unit, sizeof(a.unit));
+    if (a.transposed)
+        memcpy(a.transposed + schedule_fp8_unit_at(elems), &a.unit, sizeof(a.unit));
+    return RC_OK;
+}
+
+/* What the rank holds of each matrix: the whole, or what lies in its shard. */
+static enum rc weight_amax(const struct run *r)
+{
+    const struct unit_layout *u = &r->x->schedule->unit[r->op->unit];
+    int64_t n = r->op->dim[0], size = r->type == K_BF16 ? 2 : 4;
+    int64_t first = n == u->elems ? 0 : n * comm_group_rank(r->x->comm, GROUP_SHARD);
+    float amax[SCHEDULE_LINEARS] = {0};
+    double *out = r->arg[1];
+    for (int i = 0; i < u->n; i++) {
+        const struct tensor *t = &u->tensor[i];
+        int64_t end = t->offset + t->rows * t->cols, linear = schedule_linear_of(t->role);
+        int64_t from = t->offset > first ? t->offset : first;
+        int64_t to = end < first + n ? end : first + n;
+        const char *x = (const char *)r->arg[0] + (from - first) * size;
+        if (linear >= 0 && from < to)
+            r->x->kernels->amax(r->pool, r->type, x, to - from, &amax[linear]);
+    }
+    for (int i = 0; i < SCHEDULE_LINEARS; i++)
+        out[i] = (double)amax[i];
     return RC_OK;
 }
 
@@ -396,6 +465,21 @@ static enum rc scalars(const struct run *r)
         (int)r->op->dim[1], r->e);
 }
 
+/* NaN stays. */
+static enum rc max(const struct run *r)
+{
+    enum op_group g = (enum op_group)r->op->group;
+    int64_t n = r->op->dim[0];
+    double *x = r->arg[0];
+    const double *all = r->arg[1];
+    enum rc rc = comm_all_gather(
+        r->x->comm, channel_of(r->op), g, x, r->arg[1], (size_t)n * sizeof(*x), r->e);
+    for (int64_t i = 0; i < n * comm_group_size(r->x->comm, g) && !rc; i++)
+        if (isnan(all[i]) || all[i] > x[i % n])
+            x[i % n] = all[i];
+    return rc;
+}
+
 static enum rc copy(const struct run *r)
 {
     memcpy(r->arg[1], r->arg[0], (size_t)(r->op->dim[0] * r->op->dim[1]));
@@ -480,6 +564,9 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_QUANTISE] = wire,
     [OP_DEQUANTISE] = wire,
     [OP_SUM_PIECES] = wire,
+    [OP_CAST_FP8] = cast_fp8,
+    [OP_WEIGHT_AMAX] = weight_amax,
+    [OP_MAX] = max,
 };
 
 enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const *arg,
@@ -488,6 +575,6 @@ enum rc ops_cpu_run(const struct op_context *x, const struct op *op, void *const
     if (op_is_update((enum op_kind)op->kind) && x->before_update)
         x->before_update(x->update_arg, op->unit);
     struct run r = {
-        x, op, arg, pool, x->schedule->strategy.precision == PRECISION_BF16 ? K_BF16 : K_FP32, e};
+        x, op, arg, pool, x->schedule->strategy.precision == PRECISION_FP32 ? K_FP32 : K_BF16, e};
     return RUN[op->kind](&r);
 }

@@ -152,7 +152,7 @@ static struct k_weights weights_of(const struct update *p, void *held)
     void *copy = p->copy;
     if (s->precision == PRECISION_FP32 || s->master_bytes == MASTER_FP32) {
         w.master = held;
-        w.param = s->precision == PRECISION_BF16 ? copy : NULL;
+        w.param = s->precision != PRECISION_FP32 ? copy : NULL;
     } else if (s->master_bytes == MASTER_SPLIT) {
         w.form = K_WEIGHTS_SPLIT;
         w.low = held;

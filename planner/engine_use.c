@@ -286,7 +286,8 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         return;
     for (int p = 0; p < PRECISION_KINDS; p++) {
         bool is_allowed = p == (int)j->precision || (p == PRECISION_FP32 && j->allow_fp32) ||
-                          (p == PRECISION_BF16 && j->allow_bf16);
+                          (p == PRECISION_BF16 && j->allow_bf16) ||
+                          (p == PRECISION_FP8 && j->allow_fp8);
         if (!is_allowed)
             continue;
         struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);

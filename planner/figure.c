@@ -120,6 +120,10 @@ static const struct kind KINDS[] = {
     {"wire_grad", "gradients on the way, in blocks", FORM_FIXED, "", 0},
     {"wire_pieces", "gradients to sum, in blocks", FORM_FIXED, "", 0},
     {"scalars", "sums of a step", FORM_FIXED, "", 0},
+    {"x_fp8", "operands of a product in fp8", FORM_FIXED, "", 0},
+    {"xt_fp8", "the same, turned", FORM_FIXED, "", 0},
+    {"w_fp8", "weights of a product in fp8", FORM_FIXED, "", 0},
+    {"weight_amax", "largest magnitudes of weights", FORM_FIXED, "", 0},
 };
 
 static const struct kind *kind_of(const struct buffer *b)

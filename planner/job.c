@@ -166,7 +166,7 @@ static enum rc read_allow(struct job *j, const struct json *v, struct err *e)
 {
     if (!json_is_arr(v))
         return err_set(e, RC_INVALID, "it must be an array of words");
-    j->allow_fp32 = j->allow_bf16 = false;
+    j->allow_fp32 = j->allow_bf16 = j->allow_fp8 = false;
     enum rc rc = RC_OK;
     for (size_t i = 0; !rc && i < json_len(v); i++)
         rc = job_allow(j, json_as_str(json_at(v, i), ""), e);
@@ -193,8 +193,8 @@ static const struct field fields[] = {
         0, NULL},
     {{"global_batch_tokens", "count", "tokens of an optimizer step; default by model size"}, COUNT,
         AT(global_batch_tokens), 0, NULL},
-    {{"precision", "bf16 or fp32", "of parameters in use and activations; default bf16"}, OTHER, 0,
-        0, read_precision},
+    {{"precision", "bf16, fp32 or fp8", "of parameters in use and activations; default bf16"},
+        OTHER, 0, 0, read_precision},
     {{"master", "fp32, split or pure",
          "how weights in bf16 are kept; split: no copy, but their lower 16 bits beside them; pure: "
          "nothing beside them, and updates rounded at random; default fp32"},
@@ -252,8 +252,8 @@ static const struct field fields[] = {
          "how gradients travel to be summed, in blocks of few bits; default plain"},
         TEXT, TEXT_AT(reduce_format), NULL},
     {{"spot", "no, allow or only", "interruptible offers; default no"}, OTHER, 0, 0, read_spot},
-    {{"allow", "array of words", "precisions the search may also try: fp32, bf16"}, OTHER, 0, 0,
-        read_allow},
+    {{"allow", "array of words", "precisions the search may also try: fp32, bf16, fp8"}, OTHER, 0,
+        0, read_allow},
     {{"data", "text or array of texts",
          "what to train on: local:PATH, host:PATH or shared:PATH, with words such as weight=0.3 "
          "behind it (berth help formats)"},
@@ -546,13 +546,15 @@ static void add_other(struct json *v, const char *name, const struct job *j)
         json_add_str(v, name, data_kind_name(j->data_kind));
     else if (strcmp(name, "training") == 0 && j->training)
         json_add(v, name, json_clone(j->training));
-    if (strcmp(name, "allow") != 0 || (!j->allow_fp32 && !j->allow_bf16))
+    if (strcmp(name, "allow") != 0 || (!j->allow_fp32 && !j->allow_bf16 && !j->allow_fp8))
         return;
     struct json *words = json_arr();
     if (j->allow_fp32)
         json_push_str(words, precision_name(PRECISION_FP32));
     if (j->allow_bf16)
         json_push_str(words, precision_name(PRECISION_BF16));
+    if (j->allow_fp8)
+        json_push_str(words, precision_name(PRECISION_FP8));
     json_add(v, name, words);
 }
 
@@ -627,7 +629,9 @@ static enum rc finish_precision(struct job *j, struct err *e)
         return e ? e->code : RC_USAGE;
     j->allow_fp32 = j->allow_fp32 || j->precision == PRECISION_FP32;
     j->allow_bf16 = j->allow_bf16 || j->precision == PRECISION_BF16;
-    return RC_OK;
+    j->allow_fp8 = j->allow_fp8 || j->precision == PRECISION_FP8;
+    bool is_bundled_fp8 = j->allow_fp8 && profile_of(j->engine)->is_bundled;
+    return is_bundled_fp8 ? precision_check_model(PRECISION_FP8, &j->model, e) : RC_OK;
 }
 
 /* Of other engines how weights are kept is their own. */
@@ -637,9 +641,10 @@ static enum rc check_master(const struct job *j, struct err *e)
     if (j->moment_form != MOMENT_FP32 && !profile_of(j->engine)->is_bundled)
         return err_set(
             e, RC_USAGE, "how engine %s keeps moments is its own affair", engine_name(j->engine));
-    if (j->master_bytes == MASTER_FP32 || (profile_of(j->engine)->is_bundled && j->allow_bf16))
+    bool has_16bit = j->allow_bf16 || j->allow_fp8;
+    if (j->master_bytes == MASTER_FP32 || (profile_of(j->engine)->is_bundled && has_16bit))
         return RC_OK;
-    if (j->allow_bf16)
+    if (has_16bit)
         return err_set(
             e, RC_USAGE, "how engine %s keeps weights is its own affair", engine_name(j->engine));
     return err_set(e, RC_USAGE,

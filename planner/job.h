@@ -35,8 +35,8 @@ struct job {
     int master_bytes; /* of what is in 16 bits, as strategies have it */
     enum moment_form moment_form;
     enum engine engine;
-    char stack[JOB_STACK];       /* whose constants predict another engine; "" its own name's */
-    bool allow_fp32, allow_bf16; /* precisions the search may also try */
+    char stack[JOB_STACK]; /* whose constants predict another engine; "" its own name's */
+    bool allow_fp32, allow_bf16, allow_fp8; /* precisions the search may also try */
     enum objective objective;
     int64_t budget_micro_usd;
     double deadline_s; /* from renting to the last checkpoint */

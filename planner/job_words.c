@@ -46,11 +46,12 @@ enum rc job_allow(struct job *j, const char *word, struct err *e)
 {
     enum precision p;
     if (precision_parse_trainable(word, &p, NULL))
-        return err_set(e, RC_USAGE, "nothing called '%s' can be allowed; fp32 and bf16 can", word);
-    if (p == PRECISION_FP32)
-        j->allow_fp32 = true;
-    else
-        j->allow_bf16 = true;
+        return err_set(
+            e, RC_USAGE, "nothing called '%s' can be allowed; fp32, bf16 and fp8 can", word);
+    bool *const allow[] = {[PRECISION_FP32] = &j->allow_fp32,
+        [PRECISION_BF16] = &j->allow_bf16,
+        [PRECISION_FP8] = &j->allow_fp8};
+    *allow[p] = true;
     return RC_OK;
 }
 

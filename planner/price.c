@@ -28,6 +28,7 @@ enum work op_work(enum op_kind kind)
     case OP_ALL_REDUCE:
     case OP_ALL_TO_ALL:
     case OP_SCALARS:
+    case OP_MAX:
         return WORK_COLLECTIVES;
     case OP_COPY_DOWN:
     case OP_COPY_UP:
@@ -61,6 +62,7 @@ enum form {
     FORM_COLLECTIVE,
     FORM_COPY,
     FORM_HOST_ADAM,
+    FORM_HOST_STREAM,
     FORM_LOW_RANK,
     FORM_DISK,
     FORM_LANE_STREAM
@@ -79,6 +81,7 @@ static const struct {
     [OP_ALL_REDUCE] = {FORM_COLLECTIVE, COLLECTIVE_ALL_REDUCE},
     [OP_ALL_TO_ALL] = {FORM_COLLECTIVE, COLLECTIVE_ALL_TO_ALL},
     [OP_SCALARS] = {FORM_COLLECTIVE, COLLECTIVE_ALL_REDUCE},
+    [OP_MAX] = {FORM_COLLECTIVE, COLLECTIVE_ALL_GATHER},
     [OP_COPY_DOWN] = {FORM_COPY, 0},
     [OP_COPY_UP] = {FORM_COPY, 0},
     [OP_DISK_READ] = {FORM_DISK, 0},
@@ -144,6 +147,8 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
         .work = op_work((enum op_kind)op->kind)};
     if (op_is_update((enum op_kind)op->kind) && op->lane == LANE_HOST)
         k.form = FORM_HOST_ADAM;
+    if (op->kind == OP_WEIGHT_AMAX && op->lane == LANE_HOST)
+        k.form = FORM_HOST_STREAM;
     switch ((enum form)k.form) {
     case FORM_MATMUL:
         key_matmul(&k, s, op);
@@ -159,6 +164,7 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
         k.amount = (double)op->dim[0] * price_host_share(&s->strategy);
         break;
     case FORM_COPY:
+    case FORM_HOST_STREAM:
     case FORM_DISK:
         k.amount = op->bytes;
         break;
@@ -205,6 +211,8 @@ static double price_s(const struct price_key *k, const struct machine *m)
         return machine_copy_s(m, k->amount);
     case FORM_HOST_ADAM:
         return machine_host_adam_s(m, k->amount);
+    case FORM_HOST_STREAM:
+        return machine_host_stream_s(m, k->amount);
     case FORM_DISK:
         return machine_disk_s(m, k->amount);
     case FORM_LANE_STREAM:

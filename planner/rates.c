@@ -480,6 +480,10 @@ static void fill_cpu(struct machine *m, struct lookup *l)
     double lost = 1 + need(l, "matmul_thread_loss") * machine_thread_doublings(m);
     m->matmul_efficiency[PRECISION_FP32] = need(l, "matmul_fp32_of_peak") / lost;
     m->matmul_efficiency[PRECISION_BF16] = need(l, "matmul_of_peak") / lost;
+    /* eight bits are widened on their way into a product of fp32 */
+    m->peak_flops[PRECISION_FP8] = m->peak_flops[PRECISION_BF16];
+    m->matmul_efficiency[PRECISION_FP8] =
+        m->matmul_efficiency[PRECISION_BF16] * need(l, "matmul_fp8_speedup");
     m->basis = basis_of(l, "matmul_of_peak", 0); /* a probe measures, with few runs */
     m->evidence = evidence_of(l, 0);
     double core = need(l, "core_bytes_per_s"), dram = fmin(m->host_bytes_per_s, cores * core);
@@ -622,7 +626,8 @@ double machine_matmul_s(
     const struct machine *m, enum precision p, int64_t rows, int64_t cols, int64_t inner)
 {
     double r = (double)rows, c = (double)cols, k = (double)inner;
-    double half_k = m->matmul_half_k * (p == PRECISION_FP8 ? 2 : p == PRECISION_FP4 ? 4 : 1);
+    double depth = m->is_shared ? 1 : p == PRECISION_FP8 ? 2 : p == PRECISION_FP4 ? 4 : 1;
+    double half_k = m->matmul_half_k * depth;
     double shape = tile_efficiency(m, r, c) * k / (k + half_k);
     double busy = 2 * r * c * k / (m->peak_flops[p] * m->matmul_efficiency[p] * shape);
     double traffic = (double)precision_bytes(p) * (r * k + c * k + r * c);
@@ -669,6 +674,11 @@ double machine_copy_s(const struct machine *m, double bytes)
 double machine_host_adam_s(const struct machine *m, double elems)
 {
     return elems * (double)m->hw.ranks_per_node / m->host_adam_bytes_per_s;
+}
+
+double machine_host_stream_s(const struct machine *m, double bytes)
+{
+    return bytes * (double)m->hw.ranks_per_node / m->host_bytes_per_s;
 }
 
 double machine_disk_s(const struct machine *m, double bytes)

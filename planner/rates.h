@@ -224,6 +224,8 @@ double machine_lane_stream_s(const struct machine *m, enum op_kind kind, double 
 double machine_copy_s(const struct machine *m, double bytes);
 /* AdamW over so many elements of one rank in host memory, all ranks of the node at once. */
 double machine_host_adam_s(const struct machine *m, double elems);
+/* So many bytes of one rank in host memory, all ranks of the node at once. */
+double machine_host_stream_s(const struct machine *m, double bytes);
 /* So many bytes of one rank from or to the disk of its node, all ranks of the node at once. */
 double machine_disk_s(const struct machine *m, double bytes);
 

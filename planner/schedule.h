@@ -46,6 +46,7 @@ enum lane {
  * matmul         dim m n k form        arg R A R B RW|W C W workspace [R bias(n)] [R residual(m,n)]
  *                form NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n)
  *                flags ACCUMULATE (C += ...), BIAS, RESIDUAL, OUT_FP32 (C is a fp32 gradient)
+ *                form FP8: as NT, of fp8 tensors in E4M3; FP8_GRAD: A in E5M2
  * bias_bwd       dim T n               arg R dy(T,n) RW|W db(n, fp32)            flag ACCUMULATE
  * rope_fwd/bwd   dim T seq             arg RW qkv(T,(h+2k)hd) R table [R positions]: rotates q and
  *                                      k in place;
@@ -102,6 +103,13 @@ enum lane {
  * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
  *                unit, one after the other
  * disk_write     dim elems elem_bytes  arg R swap W [master] W m W v
+ * cast_fp8       dim rows cols format orders  arg R x(rows,cols) [R amax(double)] [W q(rows,cols)]
+ *                [W q(cols,rows)]: fp8 tensors, in the orders asked for, with the unit of x's
+ *                largest magnitude, or of the one given (kernels_fp8_unit)
+ * weight_amax    dim elems             arg R param(unit, whole or own shard) W amax(double): the
+ *                largest magnitude of each product's matrix, 0 where the rank has none of it
+ * max            dim count             arg RW x(double) W scratch: the largest over the group
+ * An fp8 tensor is its bytes, padded to BUFFER_ALIGN, then its unit (fp32).
  * For prediction only, of what the bundled engine does not run:
  * all_to_all     over GROUP_EXPERT on the compute lane: tokens to their experts, and back
  * scores         softmax and mask over stored attention scores
@@ -144,7 +152,10 @@ enum lane {
     X(OP_SGD, "sgd")                                                                               \
     X(OP_QUANTISE, "quantise")                                                                     \
     X(OP_SUM_PIECES, "sum_pieces")                                                                 \
-    X(OP_UPDATE_8BIT, "update_8bit")
+    X(OP_UPDATE_8BIT, "update_8bit")                                                               \
+    X(OP_CAST_FP8, "cast_fp8")                                                                     \
+    X(OP_WEIGHT_AMAX, "weight_amax")                                                               \
+    X(OP_MAX, "max")
 
 enum op_kind {
 #define X(name, word) name,
@@ -165,7 +176,10 @@ enum op_flag {
     OP_UPDATE = 256      /* of the update of the step before: idle when there is none to be made */
 };
 
-enum matmul_form { MATMUL_NT, MATMUL_NN, MATMUL_TN };
+enum matmul_form { MATMUL_NT, MATMUL_NN, MATMUL_TN, MATMUL_FP8, MATMUL_FP8_GRAD };
+enum fp8_format { FP8_E4M3, FP8_E5M2 };
+/* Of cast_fp8, a set. Products read both operands along their rows. */
+enum fp8_order { FP8_PLAIN = 1, FP8_TRANSPOSED = 2, FP8_KNOWN_AMAX = 4 };
 enum op_group {
     GROUP_NONE,
     GROUP_WORLD,
@@ -351,6 +365,13 @@ int64_t schedule_part_elems(const struct schedule *s, int unit);
 bool op_is_update(enum op_kind k);
 /* The one that a strategy's optimizer is. */
 enum op_kind op_of_update(const struct strategy *s);
+
+/* Products of a block that may be of fp8 tensors, and which of them a matrix belongs to; -1: none.
+ */
+enum { SCHEDULE_LINEARS = 4 };
+int schedule_linear_of(enum tensor_role role);
+/* Where the unit of an fp8 tensor lies. */
+int64_t schedule_fp8_unit_at(int64_t elems);
 
 const char *op_kind_name(enum op_kind k);
 const char *lane_name(enum lane l);

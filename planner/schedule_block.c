@@ -52,9 +52,19 @@ void emit_linear(struct builder *b, int unit, enum tensor_role w_first, enum ten
 {
     int64_t n = rows_of(b, unit, w_first, w_last);
     int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
-    struct op *op = emit_matmul(b, unit, MATMUL_NT, b->tokens, n, k);
+    bool is_fp8 = has_fp8_products(b, unit);
+    int32_t w = -1;
+    if (is_fp8) {
+        struct matrix in = {x, b->tokens, k};
+        x = emit_fp8_act(b, unit, in, FP8_E4M3, FP8_PLAIN).plain;
+        w = emit_fp8_weight(b, unit, w_first, w_last, FP8_PLAIN);
+    }
+    struct op *op = emit_matmul(b, unit, is_fp8 ? MATMUL_FP8 : MATMUL_NT, b->tokens, n, k);
     op_arg(b, op, ACCESS_READ, x);
-    op_param(b, op, unit, w_first, w_last);
+    if (is_fp8)
+        op_arg(b, op, ACCESS_READ, w);
+    else
+        op_param(b, op, unit, w_first, w_last);
     op_arg(b, op, ACCESS_WRITE, y);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
     if (bias_first >= 0 && unit_has(b, unit, (enum tensor_role)bias_first)) {
@@ -68,25 +78,50 @@ void emit_linear(struct builder *b, int unit, enum tensor_role w_first, enum ten
     emit_adapters(b, unit, w_first, w_last, x, y);
 }
 
-/* Gradients of the matrix, and of its bias. */
+/* Gradient of the matrix. */
 static void emit_weight_bwd(struct builder *b, int unit, enum tensor_role w_first,
-    enum tensor_role w_last, int bias_first, int bias_last, int32_t dy, int32_t x)
+    enum tensor_role w_last, enum matmul_form form, int32_t dy, int32_t x)
 {
     int64_t n = rows_of(b, unit, w_first, w_last);
     int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
-    struct op *op = emit_matmul(b, unit, MATMUL_TN, n, k, b->tokens);
+    struct op *op = emit_matmul(b, unit, form, n, k, b->tokens);
     op->flags |= OP_OUT_FP32;
     op_arg(b, op, ACCESS_READ, dy);
     op_arg(b, op, ACCESS_READ, x);
     op_grad(b, op, unit, w_first, w_last);
     op_arg(b, op, ACCESS_WRITE, b->workspace);
-    if (bias_first >= 0 && unit_has(b, unit, (enum tensor_role)bias_first)) {
-        op = builder_op(b, OP_BIAS_BWD, LANE_COMPUTE, unit);
-        op->dim[0] = b->tokens;
-        op->dim[1] = n;
-        op_arg(b, op, ACCESS_READ, dy);
-        op_grad(b, op, unit, (enum tensor_role)bias_first, (enum tensor_role)bias_last);
-    }
+}
+
+static void emit_bias_bwd(struct builder *b, int unit, int first, int last, int64_t n, int32_t dy)
+{
+    if (first < 0 || !unit_has(b, unit, (enum tensor_role)first))
+        return;
+    struct op *op = builder_op(b, OP_BIAS_BWD, LANE_COMPUTE, unit);
+    op->dim[0] = b->tokens;
+    op->dim[1] = n;
+    op_arg(b, op, ACCESS_READ, dy);
+    op_grad(b, op, unit, (enum tensor_role)first, (enum tensor_role)last);
+}
+
+/* Both gradients of a product of fp8 tensors, each along the rows of both operands. */
+static void emit_fp8_bwd(struct builder *b, int unit, enum tensor_role w_first,
+    enum tensor_role w_last, int32_t dy, int32_t x, int32_t dx)
+{
+    int64_t n = rows_of(b, unit, w_first, w_last);
+    int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
+    struct matrix grad = {dy, b->tokens, n}, in = {x, b->tokens, k};
+    struct fp8_tensor d =
+        emit_fp8_act(b, unit, grad, FP8_E5M2, FP8_TRANSPOSED | (dx >= 0 ? FP8_PLAIN : 0));
+    int32_t xt = emit_fp8_act(b, unit, in, FP8_E4M3, FP8_TRANSPOSED).transposed;
+    emit_weight_bwd(b, unit, w_first, w_last, MATMUL_FP8_GRAD, d.transposed, xt);
+    if (dx < 0)
+        return;
+    int32_t wt = emit_fp8_weight(b, unit, w_first, w_last, FP8_TRANSPOSED);
+    struct op *op = emit_matmul(b, unit, MATMUL_FP8_GRAD, b->tokens, k, n);
+    op_arg(b, op, ACCESS_READ, d.plain);
+    op_arg(b, op, ACCESS_READ, wt);
+    op_arg(b, op, ACCESS_WRITE, dx);
+    op_arg(b, op, ACCESS_WRITE, b->workspace);
 }
 
 void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum tensor_role w_last,
@@ -94,8 +129,15 @@ void emit_linear_bwd(struct builder *b, int unit, enum tensor_role w_first, enum
 {
     int64_t n = rows_of(b, unit, w_first, w_last);
     int64_t k = unit_tensor(&b->s->unit[unit], w_first)->cols;
-    if (trains_all(b))
-        emit_weight_bwd(b, unit, w_first, w_last, bias_first, bias_last, dy, x);
+    if (has_fp8_products(b, unit)) {
+        emit_fp8_bwd(b, unit, w_first, w_last, dy, x, dx);
+        emit_bias_bwd(b, unit, bias_first, bias_last, n, dy);
+        return;
+    }
+    if (trains_all(b)) {
+        emit_weight_bwd(b, unit, w_first, w_last, MATMUL_TN, dy, x);
+        emit_bias_bwd(b, unit, bias_first, bias_last, n, dy);
+    }
     if (dx < 0)
         return;
     struct op *op = emit_matmul(b, unit, MATMUL_NN, b->tokens, k, n);

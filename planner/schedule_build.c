@@ -536,12 +536,23 @@ static void bring_parameters(struct builder *b, struct progress *p, int at)
 {
     int last = at + b->s->strategy.prefetch;
     bool copies = strategy_parks_parameters(&b->s->strategy);
-    while (p->updates.next < p->updates.end && p->updates.next <= last + copies)
+    while (p->updates.next < p->updates.end && p->updates.next <= last + copies) {
         emit_host_update(b, &p->updates);
+        if (copies) /* where the host has them at hand */
+            emit_unit_amax(b, p->updates.next - 1);
+    }
     for (; copies && p->copied < p->n && p->copied <= last + 1; p->copied++)
         for_missing(b, p->visits, p->copied, emit_param_up);
     for (; shards_parameters(b) && p->gathered < p->n && p->gathered <= last; p->gathered++)
         for_missing(b, p->visits, p->gathered, emit_gather);
+}
+
+/* Of weights that the host has just updated; it takes those itself that it keeps. */
+static void take_updated_amax(struct builder *b, int unit)
+{
+    if (!strategy_parks_parameters(&b->s->strategy))
+        emit_unit_amax(b, unit);
+    emit_amax_over_shards(b, unit, unit);
 }
 
 /* What the block visited before keeps goes down while this one computes, and what the next one
@@ -569,11 +580,16 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
         emit_scalars(b, GROUP_WORLD, SCALAR_TARGETS, 1);
     struct visit *visits = base_alloc(sizeof(*visits) * 2 * (size_t)b->s->n_units);
     struct progress p = {.visits = visits, .n = make_visits(b, visits)};
-    if (is_first && strategy_defers_update(&b->s->strategy))
+    bool is_updated = is_first && strategy_defers_update(&b->s->strategy);
+    if (is_updated)
         p.updates = begin_host_updates(b);
+    else if (is_first || kind == SECTION_EVALUATION)
+        emit_weight_amax(b);
     int to_reduce = -1;
     for (int i = 0; i < p.n; i++) {
         bring_parameters(b, &p, i);
+        if (is_updated && !visits[i].is_backward)
+            take_updated_amax(b, visits[i].unit);
         emit_visit(b, &visits[i]);
         move_activations(b, &p, i);
         reduce_unit(b, to_reduce);
@@ -875,6 +891,7 @@ static void make_state(struct builder *b)
     b->reduce_scratch =
         builder_buffer(b, "reduce_scratch", PART_SCRATCH, -1, group * SCHEDULE_SLICE_BYTES);
     make_wire_buffers(b);
+    make_weight_amax(b);
 }
 
 /* First and last use of every buffer in list order, and memory traffic of compute operations. */
@@ -901,7 +918,7 @@ static void finish(struct builder *b)
 /* Room for all operations, so that the list need not move while it grows. */
 static void reserve_operations(struct builder *b)
 {
-    enum { PER_UNIT = 64 }; /* in a micro step: more than any model has */
+    enum { PER_UNIT = 80 }; /* in a micro step: more than any model has */
     int64_t sections = b->s->strategy.grad_accum < 3 ? b->s->strategy.grad_accum : 3;
     sections += b->s->strategy.evaluates;
     BASE_GROW(b->s->ops, b->ops_cap, (int32_t)(b->s->n_units * sections * PER_UNIT));

@@ -40,6 +40,7 @@ struct builder {
     const struct engine_profile *profile;
     int32_t workspace, reduce_scratch;
     int32_t wire_param, wire_grad, wire_pieces; /* a round of what travels in blocks */
+    int32_t weight_amax;     /* doubles, of each block's products; -1 without fp8 */
     int32_t *gathered;       /* per unit: buffer with the full parameters now, -1 */
     int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */
     struct bucket *buckets;  /* per unit: the one it is reduced with */
@@ -183,6 +184,31 @@ void emit_param_down(struct builder *b, int unit, int32_t from);
 int32_t host_buffer(struct builder *b, const char *what, enum part part, int unit, int64_t bytes);
 struct op *emit_copy(
     struct builder *b, enum op_kind kind, int unit, int64_t elems, int64_t elem_bytes);
+
+/* --- products of fp8 tensors (schedule_fp8.c) --- */
+
+/* Are the unit's products of fp8 tensors? */
+bool has_fp8_products(const struct builder *b, int unit);
+/* The buffer for the largest magnitudes of weights. */
+void make_weight_amax(struct builder *b);
+/* Find them: once a step, since weights change between steps alone. Of all units; or of one, where
+ * the host updates them one after the other, and then of all shards of these. */
+void emit_weight_amax(struct builder *b);
+void emit_unit_amax(struct builder *b, int unit);
+void emit_amax_over_shards(struct builder *b, int first, int last);
+struct matrix {
+    int32_t buffer; /* of activations */
+    int64_t rows, cols;
+};
+/* -1 for an order that was not asked for. */
+struct fp8_tensor {
+    int32_t plain, transposed;
+};
+struct fp8_tensor emit_fp8_act(
+    struct builder *b, int unit, struct matrix x, enum fp8_format format, unsigned orders);
+/* The matrices from first to last as one. */
+int32_t emit_fp8_weight(struct builder *b, int unit, enum tensor_role first, enum tensor_role last,
+    enum fp8_order order);
 
 /* --- products --- */
 

@@ -106,7 +106,7 @@ static void suggest(struct finder *f, const struct group *g, int64_t nodes, cons
     }
     changed = *j;
     changed.allow_bf16 = true;
-    if (!j->allow_bf16 && would_fit(f, g, &changed, nodes)) {
+    if (!j->allow_bf16 && !j->allow_fp8 && would_fit(f, g, &changed, nodes)) {
         snprintf(out, SEARCH_TEXT, "bf16 instead of fp32");
         return;
     }

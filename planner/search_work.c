@@ -68,7 +68,8 @@ static void count_operations(
     const struct section *micro = &s->section[0];
     int32_t head = last_of_head(s);
     for (int32_t i = micro->first_op; i < micro->first_op + micro->n_ops; i++) {
-        if (s->ops[i].lane != LANE_COMPUTE)
+        /* the largest magnitudes of weights: once a step, of the own shard */
+        if (s->ops[i].lane != LANE_COMPUTE || s->ops[i].kind == OP_WEIGHT_AMAX)
             continue;
         size_t id = (size_t)prices_add(&w->prices, s, &s->ops[i]), before = all->cap;
         BASE_GROW(all->terms, all->cap, id + 1);

@@ -126,22 +126,27 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
     bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
     if (!job_allows(k->job->strategy, strategy_kind_name(kind)))
         return;
-    for (int fp32 = 0; fp32 < 2; fp32++) {
+    const struct {
+        enum precision precision;
+        bool is_allowed;
+    } all[] = {{PRECISION_BF16, k->job->allow_bf16}, {PRECISION_FP32, k->job->allow_fp32},
+        {PRECISION_FP8, k->job->allow_fp8}};
+    for (size_t i = 0; i < BASE_COUNT(all); i++) {
         struct strategy s = strategy_default(kind, k->shape->ranks, k->shape->ranks_per_node);
         s.seq = k->job->seq;
         s.doc_tokens = k->job->doc_tokens;
         s.evaluates = k->job->eval_data[0] != '\0';
         strategy_take_optimizer(&s, job_optimizer(k->job));
-        s.precision = fp32 ? PRECISION_FP32 : PRECISION_BF16;
+        s.precision = all[i].precision;
         s.shard_degree = degree;
-        if (!fp32)
+        if (s.precision != PRECISION_FP32)
             s.master_bytes = k->job->master_bytes;
         strategy_take_moments(&s, k->job->moment_form);
         if (is_gathered && k->job->gather_format[0])
             wire_parse(k->job->gather_format, &s.gather_format, NULL);
         if (k->job->reduce_format[0])
             wire_parse(k->job->reduce_format, &s.reduce_format, NULL);
-        if (fp32 ? !k->job->allow_fp32 : !k->job->allow_bf16)
+        if (!all[i].is_allowed)
             continue;
         if (is_gathered)
             add_gathered(k, s);

@@ -111,14 +111,19 @@ enum rc offload_parse(const char *name, unsigned *out, struct err *e)
     return rc;
 }
 
+bool precision_is_trainable(enum precision p)
+{
+    return p == PRECISION_FP32 || p == PRECISION_BF16 || p == PRECISION_FP8;
+}
+
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e)
 {
     enum precision p = PRECISION_FP32;
     enum rc rc = precision_parse(name, &p, e);
-    if (!rc && p > PRECISION_BF16)
+    if (!rc && !precision_is_trainable(p))
         rc = err_set(e, RC_USAGE,
-            "the bundled engine computes in bf16 and fp32, not in %s; other engines are predicted "
-            "with it (--engine)",
+            "the bundled engine computes in bf16, fp32 and fp8, not in %s; other engines are "
+            "predicted with it (--engine)",
             name);
     if (!rc)
         *out = p;
@@ -128,6 +133,14 @@ enum rc precision_parse_trainable(const char *name, enum precision *out, struct 
 int64_t precision_bytes(enum precision p)
 {
     return p == PRECISION_FP32 ? 4 : 2;
+}
+
+enum rc precision_check_model(enum precision p, const struct model *m, struct err *e)
+{
+    if (p == PRECISION_FP8 && (m->adapter.rank > 0 || m->expert_params > 0))
+        return err_set(e, RC_INVALID,
+            "the bundled engine has fp8 for models without adapters and experts; bf16 has them");
+    return RC_OK;
 }
 
 enum rc strategy_parse_reshard(struct strategy *s, const char *text, struct err *e)
@@ -357,10 +370,11 @@ static enum rc check_master(const struct strategy *s, struct err *e)
 }
 
 /* What the bundled engine runs. */
-static enum rc check_bundled(const struct strategy *s, struct err *e)
+static enum rc check_bundled(const struct strategy *s, const struct model *m, struct err *e)
 {
-    if (s->precision > PRECISION_BF16)
-        return err_set(e, RC_INVALID, "the bundled engine computes in fp32 and bf16, not in %s",
+    if (!precision_is_trainable(s->precision))
+        return err_set(e, RC_INVALID,
+            "the bundled engine computes in fp32, bf16 and fp8, not in %s",
             precision_names[s->precision]);
     if (!strategy_is_data_parallel(s) || s->has_plain_attention ||
         s->moment_bytes != (s->moment_form == MOMENT_FP32 ? 4 : 1) * strategy_moments(s))
@@ -371,7 +385,8 @@ static enum rc check_bundled(const struct strategy *s, struct err *e)
         return err_set(e, RC_INVALID,
             "%s keeps whole parameters on the device: those of zero3 and hsdp can be offloaded",
             kind_names[s->kind]);
-    return check_master(s, e);
+    enum rc rc = check_master(s, e);
+    return rc ? rc : precision_check_model(s->precision, m, e);
 }
 
 static enum rc check_degree(const struct strategy *s, struct err *e)
@@ -440,7 +455,7 @@ enum rc strategy_check(const struct strategy *s, const struct model *m, struct e
     if (!rc)
         rc = split_check(m, s, e);
     if (!rc)
-        rc = profile_of(s->engine)->is_bundled ? check_bundled(s, e) : check_unbundled(s, e);
+        rc = profile_of(s->engine)->is_bundled ? check_bundled(s, m, e) : check_unbundled(s, e);
     if (!rc)
         rc = check_degree(s, e);
     if (!rc)

@@ -45,10 +45,10 @@ enum { STRATEGY_MAX_DOCUMENT = INT32_MAX };
 enum precision {
     PRECISION_FP32,
     PRECISION_BF16, /* with fp32 master and fp32 gradients */
-    /* from here for prediction only */
-    PRECISION_FP16,
-    PRECISION_FP8, /* products of 8-bit numbers, per tensor or in blocks; all else as bf16 */
-    PRECISION_FP4, /* products of 4-bit numbers in blocks */
+    PRECISION_FP16, /* prediction only */
+    PRECISION_FP8,  /* products of blocks of 8-bit numbers; all else as bf16. The bundled engine has
+                       one scale a tensor, from its largest magnitude; others it may be of blocks */
+    PRECISION_FP4,  /* prediction only: products of 4-bit numbers in blocks */
     PRECISION_KINDS
 };
 
@@ -151,6 +151,7 @@ enum rc moment_form_parse(const char *name, enum moment_form *out, struct err *e
 const char *strategy_master_name(const struct strategy *s);
 enum rc optimizer_parse(const char *name, enum optimizer *out, struct err *e);
 /* Those that the bundled engine computes in. */
+bool precision_is_trainable(enum precision p);
 enum rc precision_parse_trainable(const char *name, enum precision *out, struct err *e);
 
 /* "always", "never", or the size above which units are freed after their forward ("64MiB"). */
@@ -212,5 +213,7 @@ int64_t strategy_saved_bytes(const struct strategy *s);
 bool strategy_defers_update(const struct strategy *s);
 /* Bytes of an element of parameters and activations. */
 int64_t precision_bytes(enum precision p);
+/* Which models the bundled engine computes in the precision: RC_INVALID. */
+enum rc precision_check_model(enum precision p, const struct model *m, struct err *e);
 
 #endif

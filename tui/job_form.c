@@ -25,7 +25,7 @@ static const struct {
     [JOB_BATCH] = {"batch", "--global-batch-tokens", "global_batch_tokens", "",
         "tokens of an optimizer step, such as 4M", KIND_COUNT, false, NULL},
     [JOB_PRECISION] = {"precision", "--precision", "precision", "bf16",
-        "bf16 keeps fp32 master weights", KIND_CHOICE, true, "bf16|fp32"},
+        "bf16 keeps fp32 master weights", KIND_CHOICE, true, "bf16|fp32|fp8"},
     [JOB_OBJECTIVE] = {"objective", "--objective", "objective", "cost",
         "what the best plan is best at", KIND_CHOICE, true, "cost|time|balanced"},
     [JOB_BUDGET] = {"budget", "--budget-usd", "budget_usd", "", "dollars at most; empty: no limit",

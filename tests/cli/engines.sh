@@ -77,8 +77,8 @@ what_cannot_be_is_refused() {
     says "has no zero3" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --reshard never
     says "by the name of zero2" "$tmp/err"
-    exits 2 "$berth" estimate --model gpt2 --gpus 8 --precision fp8
-    says "bf16 and fp32" "$tmp/err"
+    exits 2 "$berth" estimate --model gpt2 --gpus 8 --precision fp4
+    says "bf16, fp32 and fp8" "$tmp/err"
     exits 2 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --stack nothing
     says "fsdp2-torchtitan" "$tmp/err"
     exits 0 "$berth" estimate --model gpt2 --gpus 8 --engine fsdp2 --precision fp8
@@ -105,9 +105,9 @@ END
 }
 
 precisions_of_other_engines_are_named_as_such() {
-    exits 2 "$berth" estimate --model gpt2 --gpu h100-sxm --precision fp8
+    exits 2 "$berth" estimate --model gpt2 --gpu h100-sxm --precision fp4
     one_sentence
-    says "the bundled engine computes in bf16 and fp32, not in fp8; other engines" "$tmp/err"
+    says "the bundled engine computes in bf16, fp32 and fp8, not in fp4; other engines" "$tmp/err"
     exits 0 "$berth" estimate --model llama-3.1-8b --gpu h100-sxm --gpus 8 --precision fp8 \
         --engine megatron --strategy zero1
 }

@@ -201,11 +201,11 @@ static void compare_placements(const char *model, struct strategy s, bool is_sav
 static void every_placement_takes_the_same_course(void **state)
 {
     (void)state;
+    static const enum precision precisions[] = {PRECISION_FP32, PRECISION_BF16, PRECISION_FP8};
     for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++)
         for (int64_t accum = 1; accum <= 3; accum++)
             compare_placements(k % 2 ? "tiny-gpt2" : "tiny-llama",
-                base((enum strategy_kind)k, accum, accum == 2 ? PRECISION_BF16 : PRECISION_FP32),
-                false);
+                base((enum strategy_kind)k, accum, precisions[accum - 1]), false);
 }
 
 static void states_over_replicas_take_the_same_course(void **state)

@@ -340,17 +340,18 @@ static struct strategy random_placement(enum strategy_kind kind)
 static void what_leaves_the_device_never_changes_the_bits(void **state)
 {
     (void)state;
+    static const enum precision precisions[] = {PRECISION_FP32, PRECISION_BF16, PRECISION_FP8};
     picks = 20261130;
     for (int m = 0; m < MODEL_COUNT; m++)
         for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++)
-            for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
+            for (size_t p = 0; p < BASE_COUNT(precisions); p++) {
                 struct strategy plain = ranks_strategy((enum strategy_kind)k, 2, 2);
-                plain.precision = (enum precision)precision;
+                plain.precision = precisions[p];
                 struct outcome want = outcome_of(MODELS[m], plain, 1);
                 for (int i = 0; i < 4; i++) {
                     struct strategy s = random_placement((enum strategy_kind)k);
                     char what[80];
-                    s.precision = (enum precision)precision;
+                    s.precision = precisions[p];
                     snprintf(what, sizeof(what), "%s %s, offload %s, recompute %s", MODELS[m],
                         strategy_kind_name(s.kind), offload_name(s.offload),
                         recompute_name(s.recompute));
@@ -504,6 +505,50 @@ static void bf16_with_fp32_master_follows_fp32(void **state)
     }
 }
 
+/* --- products of eight bits --- */
+
+static struct strategy in_fp8(enum strategy_kind kind, int64_t ranks, int64_t accum)
+{
+    struct strategy s = ranks_strategy(kind, ranks, accum);
+    s.precision = PRECISION_FP8;
+    return s;
+}
+
+/* The unit of a weight comes from all of it, whoever holds it. */
+static void fp8_weights_are_cast_alike_however_they_are_sharded(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        struct outcome ddp = outcome_of(MODELS[m], in_fp8(STRATEGY_DDP, 3, 1), 1);
+        for (int k = STRATEGY_ZERO1; k <= STRATEGY_ZERO3; k++)
+            assert_same_bits(&ddp, outcome_of(MODELS[m], in_fp8((enum strategy_kind)k, 3, 1), 1),
+                strategy_kind_name((enum strategy_kind)k));
+        free(ddp.state);
+        struct outcome a = outcome_of(MODELS[m], in_fp8(STRATEGY_DDP, 2, 3), 1);
+        assert_same_bits(&a, outcome_of(MODELS[m], in_fp8(STRATEGY_ZERO1, 2, 3), 1), "zero1");
+        free(a.state);
+        struct outcome b = outcome_of(MODELS[m], in_fp8(STRATEGY_ZERO2, 2, 3), 1);
+        assert_same_bits(&b, outcome_of(MODELS[m], in_fp8(STRATEGY_ZERO3, 2, 3), 3), "zero3");
+        free(b.state);
+    }
+}
+
+static void fp8_follows_bf16(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        struct strategy s = in_fp8(STRATEGY_ZERO3, 2, 1);
+        struct outcome got = outcome_of(MODELS[m], s, 1);
+        s.precision = PRECISION_BF16;
+        struct outcome want = outcome_of(MODELS[m], s, 1);
+        assert_true(memcmp(got.state, want.state, got.elems * sizeof(float)) != 0);
+        for (int i = 0; i < 3; i++)
+            assert_true(fabs(got.loss[i] - want.loss[i]) < 0.02 * want.loss[i]);
+        free(got.state);
+        free(want.state);
+    }
+}
+
 int test_executor(void)
 {
     const struct CMUnitTest tests[] = {
@@ -522,6 +567,8 @@ int test_executor(void)
         cmocka_unit_test(hsdp_and_other_world_sizes_stay_within_rounding),
         cmocka_unit_test(gradients_of_other_groupings_agree_to_a_millionth),
         cmocka_unit_test(bf16_with_fp32_master_follows_fp32),
+        cmocka_unit_test(fp8_weights_are_cast_alike_however_they_are_sharded),
+        cmocka_unit_test(fp8_follows_bf16),
     };
     return cmocka_run_group_tests_name("engine/executor", tests, NULL, NULL);
 }

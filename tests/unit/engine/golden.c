@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -30,6 +31,13 @@ enum { STEPS = 20, BATCH = 4, SEQ = 24 };
 #define PURE_CURVE 2e-3
 /* And moments in 8 bits. */
 #define MOMENT_CURVE 1e-3
+
+/* fp8, likewise, against PyTorch with products whose operands are rounded to eight bits and all
+ * else in fp32, as numbers (fp8_models.txt); and every loss of its curve against bf16's. */
+#define FP8_ALL       1.1
+#define FP8_TENSOR    1.3
+#define FP8_CURVE     1.5
+#define FP8_FROM_BF16 0.015
 
 static const char *const folders[] = {"tests/golden/gpt2-tiny", "tests/golden/gpt2-untied-tiny",
     "tests/golden/llama-tiny", "tests/golden/mistral-tiny", "tests/golden/qwen2-tiny",
@@ -326,11 +334,16 @@ static struct distances bf16_distances(
     return d;
 }
 
-static void check_bf16(const struct training *t)
+/* Of all gradients together, and of the worst tensor over its norm. */
+struct spread {
+    double all_ours, all_theirs, worst_ours, worst_theirs;
+};
+
+static struct spread bf16_spread(const struct training *t)
 {
     const struct model *m = &t->golden->model;
     struct distances all = {0, 0, 0};
-    double worst_ours = 0, worst_theirs = 0;
+    struct spread s = {0};
     for (int u = 0; u < model_units(m); u++) {
         struct unit_layout l;
         model_unit_layout(m, u, 1, &l);
@@ -340,13 +353,22 @@ static void check_bf16(const struct training *t)
             all.theirs += d.theirs;
             if (d.norm < 1e-12) /* GPT-2's key bias has no gradient */
                 continue;
-            worst_ours = fmax(worst_ours, sqrt(d.ours / d.norm));
-            worst_theirs = fmax(worst_theirs, sqrt(d.theirs / d.norm));
+            s.worst_ours = fmax(s.worst_ours, sqrt(d.ours / d.norm));
+            s.worst_theirs = fmax(s.worst_theirs, sqrt(d.theirs / d.norm));
         }
     }
-    if (!(all.ours <= BF16_ALL * BF16_ALL * all.theirs && worst_ours <= BF16_TENSOR * worst_theirs))
-        fail_msg("%s in bf16: %.2e off, PyTorch %.2e; worst tensor %.2e, PyTorch %.2e", m->name,
-            sqrt(all.ours), sqrt(all.theirs), worst_ours, worst_theirs);
+    s.all_ours = sqrt(all.ours);
+    s.all_theirs = sqrt(all.theirs);
+    return s;
+}
+
+static void check_spread(
+    const struct training *t, const char *what, const struct spread *s, double all, double tensor)
+{
+    if (!(s->all_ours <= all * s->all_theirs && s->worst_ours <= tensor * s->worst_theirs))
+        fail_msg("%s in %s: %.2e off, PyTorch %.2e; worst tensor %.2e, PyTorch %.2e",
+            t->golden->model.name, what, s->all_ours, s->all_theirs, s->worst_ours,
+            s->worst_theirs);
 }
 
 static void bf16_gradients_lie_within_the_spread_of_pytorchs(void **state)
@@ -359,7 +381,8 @@ static void bf16_gradients_lie_within_the_spread_of_pytorchs(void **state)
         struct strategy s = strategy_of(STRATEGY_DDP, 1, 1);
         s.precision = PRECISION_BF16;
         run(&t, s);
-        check_bf16(&t);
+        struct spread spread = bf16_spread(&t);
+        check_spread(&t, "bf16", &spread, BF16_ALL, BF16_TENSOR);
         for (int u = 0; u < model_units(&g.model); u++)
             free(t.first_moment[u]);
         golden_close(&g);
@@ -528,6 +551,73 @@ static void twenty_steps_with_moments_in_8_bits_stay_near(void **state)
         }
 }
 
+/* --- fp8 --- */
+
+/* PyTorch's distances for a folder: of gradients together, the worst tensor, and the losses. */
+static void read_fp8(const char *folder, struct spread *s, double *curve)
+{
+    char line[160], name[64];
+    FILE *file = fopen("tests/golden/fp8_models.txt", "re");
+    assert_non_null(file);
+    bool is_found = false;
+    while (!is_found && fgets(line, sizeof(line), file))
+        is_found =
+            sscanf(line, "%63s %lf %lf %lf", name, &s->all_theirs, &s->worst_theirs, curve) == 4 &&
+            strcmp(name, strrchr(folder, '/') + 1) == 0;
+    fclose(file);
+    assert_true(is_found);
+}
+
+static void fp8_gradients_are_as_far_off_as_pytorchs(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        struct golden g;
+        double ignored;
+        golden_open(&g, folders[f]);
+        struct training t = {.golden = &g, .steps = 1, .params = {.beta2 = 0.5, .eps = 1}};
+        struct strategy s = strategy_of(STRATEGY_DDP, 1, 1);
+        s.precision = PRECISION_FP8;
+        run(&t, s);
+        struct spread spread = bf16_spread(&t);
+        read_fp8(folders[f], &spread, &ignored);
+        check_spread(&t, "fp8", &spread, FP8_ALL, FP8_TENSOR);
+        for (int u = 0; u < model_units(&g.model); u++)
+            free(t.first_moment[u]);
+        golden_close(&g);
+    }
+}
+
+static void run_curve_in(double loss[STEPS], struct golden *g, enum precision precision)
+{
+    struct training t;
+    struct strategy s = strategy_of(STRATEGY_ZERO3, 2, 1);
+    s.precision = precision;
+    run_curve(&t, g, s);
+    memcpy(loss, t.loss, sizeof(t.loss));
+}
+
+static void twenty_steps_in_fp8_stay_as_close_as_pytorchs_and_near_bf16(void **state)
+{
+    (void)state;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        struct golden g;
+        struct spread ignored;
+        double exact[STEPS], fp8[STEPS], bf16[STEPS], theirs_off, apart = 0;
+        golden_open(&g, folders[f]);
+        read_all(g.numbers, "curve.loss", exact, sizeof(exact));
+        read_fp8(folders[f], &ignored, &theirs_off);
+        run_curve_in(fp8, &g, PRECISION_FP8);
+        run_curve_in(bf16, &g, PRECISION_BF16);
+        for (int i = 0; i < STEPS; i++)
+            apart = fmax(apart, fabs(fp8[i] / bf16[i] - 1));
+        if (!(distance(fp8, exact) <= FP8_CURVE * theirs_off && apart <= FP8_FROM_BF16))
+            fail_msg("%s in fp8: losses %.2e off, PyTorch's %.2e; from bf16 %.2e", g.model.name,
+                distance(fp8, exact), theirs_off, apart);
+        golden_close(&g);
+    }
+}
+
 int test_golden(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +628,8 @@ int test_golden(void)
         cmocka_unit_test(twenty_steps_with_moments_in_8_bits_stay_near),
         cmocka_unit_test(twenty_steps_follow_the_double_precision_curve),
         cmocka_unit_test(twenty_steps_of_sgd_follow_the_double_precision_curve),
+        cmocka_unit_test(fp8_gradients_are_as_far_off_as_pytorchs),
+        cmocka_unit_test(twenty_steps_in_fp8_stay_as_close_as_pytorchs_and_near_bf16),
     };
     return cmocka_run_group_tests_name("engine/golden", tests, NULL, NULL);
 }

@@ -70,7 +70,9 @@ static void terms_of_a_schedule_sum_to_its_parts(void **state)
         s.grad_accum = 1 + k % 3;
         s.recompute = k % 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
         s.loss_chunks = 1 + k % 2 * 3;
-        s.precision = k == STRATEGY_ZERO1 ? PRECISION_FP32 : PRECISION_BF16;
+        s.precision = k == STRATEGY_ZERO1   ? PRECISION_FP32
+                      : k == STRATEGY_ZERO3 ? PRECISION_FP8
+                                            : PRECISION_BF16;
         s.master_bytes = 4;
         s.offload = k == STRATEGY_ZERO2 ? OFFLOAD_OPTIMIZER : OFFLOAD_NONE;
         struct err e = ERR_INIT;

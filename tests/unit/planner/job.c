@@ -101,7 +101,7 @@ static void refuses_bad_jobs_in_one_sentence_and_keeps_the_old(void **state)
         {"{\"objective\": \"fame\"}", "fame"},
         {"{\"precision\": \"fp7\"}", "fp7"},
         {"{\"engine\": \"horovod\"}", "fsdp2"},
-        {"{\"allow\": [\"fp8\"]}", "fp8"},
+        {"{\"allow\": [\"fp4\"]}", "fp4"},
         {"{\"spot\": true}", "spot"},
         {"{\"providers\": 3}", "providers"},
         {"{\"training\": 3}", "training"},
@@ -134,15 +134,15 @@ static void precisions_are_those_of_the_engine(void **state)
 {
     (void)state;
     static const char berth[] =
-        "{\"model\": \"gpt2\", \"tokens\": 1000000, \"precision\": \"fp8\"}";
+        "{\"model\": \"gpt2\", \"tokens\": 1000000, \"precision\": \"fp4\"}";
     static const char fsdp2[] = "{\"model\": \"gpt2\", \"tokens\": 1000000, \"precision\": "
-                                "\"fp8\", \"engine\": \"fsdp2\"}";
+                                "\"fp4\", \"engine\": \"fsdp2\"}";
     struct err e = ERR_INIT;
     struct job j;
     job_init(&j);
     assert_int_equal(read_text(&j, berth, &e), RC_OK);
     assert_int_equal(job_finish(&j, &e), RC_USAGE);
-    assert_non_null(strstr(e.msg, "fp8"));
+    assert_non_null(strstr(e.msg, "fp4"));
     assert_int_equal(read_text(&j, fsdp2, &e), RC_OK);
     assert_int_equal(job_finish(&j, &e), RC_OK);
     assert_false(j.allow_bf16 || j.allow_fp32);

@@ -159,7 +159,9 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                 bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
                 if (!is_gathered)
                     s.offload &= ~(unsigned)OFFLOAD_PARAMETERS;
-                s.precision = variant & 8 ? PRECISION_BF16 : PRECISION_FP32;
+                static const enum precision precisions[] = {
+                    PRECISION_FP32, PRECISION_BF16, PRECISION_FP8};
+                s.precision = precisions[variant / 8 % 3];
                 s.prefetch = 1 + variant % 4;
                 s.reshard_after_forward = variant % 5 != 0;
                 s.reshard_above_bytes = variant % 5 == 1 ? 400 << 10 : 0;

@@ -28,6 +28,8 @@ static struct job random_job(int64_t ranks)
     j.allow_fp32 = market_pick(2);
     if (market_pick(3) == 0)
         j.model.adapter = adapters[market_pick(4)];
+    else
+        j.allow_fp8 = market_pick(2);
     j.master_bytes = MASTER_FP32 - (int)(j.model.layers % 5 % 3) * 2;
     j.moment_form = (enum moment_form)(j.model.layers % 7 % 3);
     if (j.model.layers % 3 == 0)

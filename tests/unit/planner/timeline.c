@@ -155,7 +155,8 @@ static struct strategy random_strategy(bool is_gpu)
     struct strategy s = strategy_default((enum strategy_kind)pick(STRATEGY_HSDP + 1), all, ranks);
     if (s.kind == STRATEGY_HSDP)
         s.shard_degree = all > 1 ? all / 2 : 1;
-    s.precision = is_gpu && pick(2) ? PRECISION_BF16 : PRECISION_FP32;
+    static const enum precision precisions[] = {PRECISION_FP32, PRECISION_BF16, PRECISION_FP8};
+    s.precision = is_gpu ? precisions[pick(3)] : PRECISION_FP32;
     s.recompute = (enum recompute)pick(3);
     static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
@@ -183,7 +184,9 @@ static struct machine random_machine(const struct rates *r, const struct strateg
         .gpu = "h100-sxm",
         .nodes = s->ranks / s->ranks_per_node,
         .ranks_per_node = s->ranks_per_node,
-        .peak_flops = {67e12, 989e12 * speeds[pick(5)]},
+        .peak_flops = {[PRECISION_FP32] = 67e12,
+            [PRECISION_BF16] = 989e12 * speeds[pick(5)],
+            [PRECISION_FP8] = 1979e12 * speeds[pick(5)]},
         .memory_bytes_per_s = 3.35e12,
         .memory_bytes = 80LL << 30,
         .link_bytes_per_s = 450e9 * speeds[pick(5)],
