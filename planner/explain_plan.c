@@ -358,8 +358,9 @@ static void add_how(struct str *out, const struct plan_file *p)
 {
     char text[SEARCH_TEXT], hex[HASH128_HEX];
     hash128_hex(p->schedule_hash, hex);
-    str_addf(out, "\nHow\n  %s\n  schedule %s, planned by berth %s\n",
-        explain_strategy(&p->strategy, text), hex, p->program);
+    str_add(out, "\nHow\n");
+    explain_wrapped(out, 2, explain_strategy(&p->strategy, text));
+    str_addf(out, "  schedule %s, planned by berth %s\n", hex, p->program);
     str_addf(out, "  launchable: %s%s%s\n", p->is_launchable ? "yes" : "no",
         p->is_launchable ? "" : ": ", p->not_launchable);
 }
