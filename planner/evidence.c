@@ -489,7 +489,10 @@ static void read_parallel(struct reader *r)
         .context = whole(r, COL_cp, 1),
         .expert = whole(r, COL_ep, 1),
         .virtual_stages = whole(r, COL_vp, 1)};
-    if (r->out->model.expert_params == 0)
+    /* AutoModel's recipes spread experts over all ranks whether its tables say so or not */
+    if (!*cell(r, COL_ep) && strncmp(r->out->stack, "fsdp2-nemo", 10) == 0)
+        s->parallel.expert = s->ranks / (s->parallel.tensor * s->parallel.pipeline);
+    if (r->out->model.expert_params == 0 || s->parallel.expert < 1)
         s->parallel.expert = 1;
     if (!*cell(r, COL_vp) && interleaves(r->out->stack))
         s->parallel.virtual_stages = usual_stages(r->out->model.layers / s->parallel.pipeline);

@@ -83,6 +83,8 @@ struct evidence_row {
     bool is_oom; /* it ran out of memory */
     unsigned unstated;
     bool is_inferred; /* something unstated is taken as the run must have had it, to fit at all */
+    double again;     /* share of blocks taken to be computed again in full, as few as fit; memory
+                         is then the strategy's, whole_blocks, and seconds are those of both */
 };
 
 struct evidence_skip {

@@ -179,7 +179,7 @@ static const struct {
     {UNSTATED_BATCH, NULL, do_one_sequence},
     {0, "megatron-deepspeed", do_partition_checkpoints},
     {0, "megatron-deepspeed", do_offload_checkpoints},
-    {UNSTATED_RECOMPUTE, NULL, do_selective},
+    {UNSTATED_RECOMPUTE, "fsdp2", do_selective},
     {UNSTATED_RECOMPUTE, NULL, do_full},
     {0, "fsdp2-torchtune", do_free_gradients},
     {UNSTATED_OPTIMIZER, "fsdp2-torchtune", do_8bit_states},
@@ -195,6 +195,20 @@ static bool fits(const struct evidence_row *o)
 {
     double room = filled_at_most * ((double)o->hw.memory_bytes - context_bytes);
     return engine_memory(&o->model, &o->strategy).total <= room;
+}
+
+/* Nobody computes all blocks again where a few are enough. */
+static void recompute_least(struct evidence_row *o)
+{
+    struct memory_options *m = &o->strategy.memory;
+    bool is_open = (o->unstated & UNSTATED_RECOMPUTE) && o->strategy.recompute == RECOMPUTE_FULL;
+    if (!is_open || !fits(o))
+        return;
+    const double least = 1.0 / 256;
+    o->strategy.recompute = RECOMPUTE_SELECTIVE;
+    for (m->whole_blocks = 1 - least; m->whole_blocks > least && !fits(o);)
+        m->whole_blocks -= least;
+    o->again = 1 - m->whole_blocks;
 }
 
 /* "ddp" also stands where a table names no ZeRO stage: where the states alone, unsharded, are more
@@ -226,4 +240,5 @@ void evidence_assume_fit(struct evidence_row *o)
         o->strategy = s;
         o->is_inferred = true;
     }
+    recompute_least(o);
 }

@@ -13,6 +13,8 @@ static const double gib_in_gb = 1.0737;
 struct case_of_run {
     struct evidence_row row;
     struct prepared *prepared;
+    struct prepared *again; /* with all blocks computed again; NULL: the row's recompute is one */
+    double allocated;       /* where there are two */
     /* the least and the most allocated over what the source leaves open, over what is assumed */
     double least, most;
 };
@@ -97,13 +99,27 @@ static void find_range(struct case_of_run *c)
     c->most = x.most / assumed;
 }
 
+/* Some blocks computed again, some not: the seconds of both, by their share. */
+static enum rc prepare(struct case_of_run *c, struct err *e)
+{
+    const struct model *m = &c->row.model;
+    struct strategy s = c->row.strategy;
+    if (c->row.again <= 0)
+        return prepared_make(&c->prepared, m, &s, false, e);
+    c->allocated = engine_memory(m, &s).total;
+    s.recompute = RECOMPUTE_NONE;
+    enum rc rc = prepared_make(&c->prepared, m, &s, false, e);
+    s.recompute = RECOMPUTE_FULL;
+    return rc ? rc : prepared_make(&c->again, m, &s, false, e);
+}
+
 enum rc case_make(struct case_of_run **out, const struct evidence_row *row, struct err *e)
 {
     struct case_of_run *c = base_calloc(1, sizeof *c);
     c->row = *row;
-    enum rc rc = prepared_make(&c->prepared, &row->model, &row->strategy, false, e);
+    enum rc rc = prepare(c, e);
     if (rc) {
-        free(c);
+        case_free(c);
         return err_in(e, "%s", row->id);
     }
     c->least = c->most = 1;
@@ -118,6 +134,7 @@ void case_free(struct case_of_run *c)
     if (!c)
         return;
     prepared_free(c->prepared);
+    prepared_free(c->again);
     free(c);
 }
 
@@ -176,15 +193,20 @@ static void widen(struct prediction *p, double log_sd)
 
 void case_predict(struct prediction *out, const struct case_of_run *c, const struct machine *m)
 {
-    struct estimate x;
+    struct estimate x, again;
     prepared_estimate(&x, c->prepared, m);
     memset(out, 0, sizeof *out);
     out->tokens_per_s = x.tokens_per_s_per_rank;
+    if (c->again) {
+        prepared_estimate(&again, c->again, m);
+        double share = c->row.again;
+        out->tokens_per_s /= 1 + share * (again.step_s / x.step_s - 1);
+    }
     out->tokens_low = out->tokens_per_s * x.step_s / x.step_high_s;
     out->tokens_high = out->tokens_per_s * x.step_s / x.step_low_s;
     if (out->tokens_per_s > 0)
         widen(out, open_log_sd(c->row.unstated));
-    double allocated = (double)(x.peak_bytes - x.packing_bytes);
+    double allocated = c->again ? c->allocated : (double)(x.peak_bytes - x.packing_bytes);
     for (int k = 0; k < MEM_KINDS; k++)
         set_memory(out, (enum mem_kind)k, c, m, allocated);
     /* an allocator that runs short gives back what it can: half of what it held, say */

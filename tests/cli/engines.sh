@@ -127,7 +127,7 @@ experts_are_split_over_gpus() {
     exits 2 "$berth" estimate --model llama-3.1-8b --gpu h100-sxm --gpus 8 --engine megatron \
         --strategy zero1 --expert 8
     says "has no experts" "$tmp/err"
-    exits 0 "$berth" compare --model mixtral-8x7b --gpu h100-sxm --gpus 64 --engine fsdp2,berth --json
+    exits 0 "$berth" compare --model mixtral-8x22b --gpu h100-sxm --gpus 64 --engine fsdp2,berth --json
     jq -e '[.engines[] | select(.engine == "fsdp2") | .strategy.expert] == [8]' "$tmp/out"
     exits 0 "$berth" plan --model mixtral-8x7b --tokens 1B --gpu h100-sxm --engine fsdp2 --json \
         -o "$tmp/moe.json"

@@ -13,7 +13,9 @@
 #include "base/alloc.h"
 #include "base/csv.h"
 #include "base/str.h"
+#include "planner/engine_memory.h"
 #include "planner/evidence_check.h"
+#include "planner/predict.h"
 
 /* --- tables of one run --- */
 
@@ -332,6 +334,60 @@ static void a_run_that_ran_recomputed_if_it_had_to(void **state)
     assert_int_equal(r.strategy.recompute, RECOMPUTE_NONE);
 }
 
+static double predicted_tokens(const struct evidence_row *row)
+{
+    struct rates *rates;
+    struct case_of_run *c;
+    struct machine m;
+    struct prediction p;
+    assert_int_equal(rates_builtin(&rates, NULL), RC_OK);
+    assert_int_equal(case_make(&c, row, NULL), RC_OK);
+    assert_int_equal(case_machine(&m, c, rates, NULL), RC_OK);
+    case_predict(&p, c, &m);
+    case_free(c);
+    rates_free(rates);
+    return p.tokens_per_s;
+}
+
+/* NVIDIA's Llama 3 70B on 64 GB200, fully sharded: 80 blocks do not fit with all they keep. As many
+ * as do keep it, which lies between the runs that say none and full, in memory and in seconds. */
+static void no_more_blocks_are_computed_again_than_it_takes(void **state)
+{
+    (void)state;
+    struct cell row[] = {{"act_ckpt", ""}, {"framework", "Megatron-Bridge / Megatron-Core"},
+        {"n_layers", "80"}, {"d_model", "8192"}, {"n_heads", "64"}, {"d_ff", "28672"},
+        {"params", "70553706496"}, {"n_gpus", "64"}, {"gpu", "gb200"}, {"micro_batch", "2"},
+        {"grad_accum", "1"}, {"global_batch_seqs", "128"}, {"compile", ""}, {"peak_mem_gib", ""},
+        {"tokens_per_s_per_gpu", "4000"}, {0}};
+    struct evidence_row some = read_row(row);
+    row[0].value = "none";
+    struct evidence_row none = read_row(row);
+    row[0].value = "full";
+    struct evidence_row full = read_row(row);
+    assert_true(some.is_inferred && 0 < some.again && some.again < 1);
+    assert_true(none.again == 0 && full.again == 0);
+    double room = 0.95 * ((double)some.hw.memory_bytes - 2e9);
+    double bytes = engine_memory(&some.model, &some.strategy).total;
+    assert_true(bytes <= room && bytes > 0.98 * room);
+    assert_true(engine_memory(&none.model, &none.strategy).total > room);
+    double slow = 1 / predicted_tokens(&full), fast = 1 / predicted_tokens(&none);
+    double want = 1 / (fast + some.again * (slow - fast));
+    assert_true(fabs(predicted_tokens(&some) / want - 1) < 1e-9);
+}
+
+static void experts_of_automodel_are_spread_over_all_ranks(void **state)
+{
+    (void)state;
+    struct cell row[] = {{"framework", "NeMo AutoModel (FSDP2)"}, {"params", "20900000000"},
+        {"active_params", "3600000000"}, {"mlp", "moe"}, {"ep", ""}, {0}};
+    assert_int_equal(read_row(row).strategy.parallel.expert, 8);
+    row[4].value = "4";
+    assert_int_equal(read_row(row).strategy.parallel.expert, 4);
+    row[0].value = "torchtitan FSDP2";
+    row[4].value = "";
+    assert_int_equal(read_row(row).strategy.parallel.expert, 1);
+}
+
 static void what_a_source_says_is_never_changed(void **state)
 {
     (void)state;
@@ -461,6 +517,8 @@ int test_evidence(void)
         cmocka_unit_test(torchtitan_splits_a_batch_over_its_stages),
         cmocka_unit_test(words_of_the_notes_spare_memory),
         cmocka_unit_test(a_run_that_ran_recomputed_if_it_had_to),
+        cmocka_unit_test(no_more_blocks_are_computed_again_than_it_takes),
+        cmocka_unit_test(experts_of_automodel_are_spread_over_all_ranks),
         cmocka_unit_test(what_a_source_says_is_never_changed),
         cmocka_unit_test(replicas_larger_than_the_card_were_sharded),
         cmocka_unit_test(a_run_out_of_memory_tells_nothing),
