@@ -16,10 +16,9 @@ struct memory_words {
 void evidence_memory_options(struct evidence_row *o, const struct memory_words *w);
 
 /* A run that was measured fitted. Where the source is silent on what spares memory, and without it
- * the run would not have, it did so: recompute of as few blocks as it takes, smaller micro batches, a
- * loss in pieces, sharding;
- * is_inferred is set. Nothing that the source says is changed, and no run that ended out of memory.
- */
+ * the run would not have, it did so: recompute of as few blocks as it takes, smaller micro batches,
+ * a loss in pieces, sharding; is_inferred is set. Nothing that the source says is changed, and no
+ * run that ended out of memory. */
 void evidence_assume_fit(struct evidence_row *o);
 
 #endif
