@@ -56,6 +56,14 @@ static const struct option JOB[] = {
         .detail = "8bit: codes and a scale for each block of 128; fp8: E4M3 and a scale for each "
                   "tensor of a rank's part. Both change results.",
         .example = "--moments 8bit"},
+    {.name = "gradients",
+        .kind = OPTION_CHOICE,
+        .choices = "fp32|fp8",
+        .help = "how reduced gradients wait for the update; default fp32",
+        .detail =
+            "fp8: a byte each, every tensor with a scale of its own, which changes results. For "
+            "zero2, zero3 and hsdp, in steps of one micro step.",
+        .example = "--gradients fp8"},
     {.name = "allow",
         .kind = OPTION_CHOICE,
         .is_repeatable = true,
@@ -221,6 +229,8 @@ static enum rc take_words(struct job *j, const struct args *args, bool has_file,
         rc = precision_parse(args_text(args, "precision"), &j->precision, e);
     if (!rc && wins(args, "master", has_file))
         rc = job_parse_master(j, args_text(args, "master"), e);
+    if (!rc && wins(args, "gradients", has_file))
+        rc = job_parse_gradients(j, args_text(args, "gradients"), e);
     if (!rc && wins(args, "moments", has_file))
         rc = moment_form_parse(args_text(args, "moments"), &j->moment_form, e);
     if (!rc && wins(args, "engine", has_file))

@@ -61,6 +61,14 @@ static const struct option HOW[] = {
         .detail = "8bit: codes and a scale for each block of 128; fp8: E4M3 and a scale for each "
                   "tensor of a rank's part. Both change results.",
         .example = "--moments 8bit"},
+    {.name = "gradients",
+        .kind = OPTION_CHOICE,
+        .choices = "fp32|fp8",
+        .help = "how reduced gradients wait for the update; default fp32",
+        .detail =
+            "fp8: a byte each, every tensor with a scale of its own, which changes results. For "
+            "zero2, zero3 and hsdp, in steps of one micro step.",
+        .example = "--gradients fp8"},
     {.name = "recompute",
         .kind = OPTION_CHOICE,
         .choices = "none|selective|selective-ffn|full|mixed",
@@ -257,6 +265,8 @@ static enum rc read_moves(struct strategy *s, const struct args *args, struct er
         strategy_take_moments(s, (enum moment_form)args_choice(args, "moments"));
     if (args_has(args, "master"))
         rc = strategy_parse_master(s, args_text(args, "master"), e);
+    if (!rc && args_has(args, "gradients"))
+        rc = strategy_parse_gradients(s, args_text(args, "gradients"), e);
     if (!rc && args_has(args, "reshard"))
         rc = strategy_parse_reshard(s, args_text(args, "reshard"), e);
     if (!rc && args_has(args, "bucket"))

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/disk.h"
+#include "engine/ops_fp8.h"
 #include "engine/ops_wire.h"
 #include "engine/update_cpu.h"
 #include "kernels/kernels.h"
@@ -166,50 +167,7 @@ static enum rc matmul(const struct run *r)
 
 static enum rc cast_fp8(const struct run *r)
 {
-    int64_t elems = r->op->dim[0] * r->op->dim[1], orders = r->op->dim[3];
-    float amax = 0;
-    int next = 1;
-    struct k_quantise a = {.type = r->type,
-        .format = r->op->dim[2] == FP8_E5M2 ? K_E5M2 : K_E4M3,
-        .rows = r->op->dim[0],
-        .cols = r->op->dim[1],
-        .x = r->arg[0]};
-    if (orders & FP8_KNOWN_AMAX)
-        amax = (float)*(const double *)r->arg[next++];
-    else
-        r->x->kernels->amax(r->pool, r->type, a.x, elems, &amax);
-    a.unit = kernels_fp8_unit(a.format, amax);
-    if (orders & FP8_PLAIN)
-        a.q = r->arg[next++];
-    if (orders & FP8_TRANSPOSED)
-        a.transposed = r->arg[next];
-    r->x->kernels->quantise(r->pool, &a);
-    if (a.q)
-        memcpy(a.q + schedule_fp8_unit_at(elems), &a.unit, sizeof(a.unit));
-    if (a.transposed)
-        memcpy(a.transposed + schedule_fp8_unit_at(elems), &a.unit, sizeof(a.unit));
-    return RC_OK;
-}
-
-/* What the rank holds of each matrix: the whole, or what lies in its shard. */
-static enum rc weight_amax(const struct run *r)
-{
-    const struct unit_layout *u = &r->x->schedule->unit[r->op->unit];
-    int64_t n = r->op->dim[0], size = r->type == K_BF16 ? 2 : 4;
-    int64_t first = n == u->elems ? 0 : n * comm_group_rank(r->x->comm, GROUP_SHARD);
-    float amax[SCHEDULE_LINEARS] = {0};
-    double *out = r->arg[1];
-    for (int i = 0; i < u->n; i++) {
-        const struct tensor *t = &u->tensor[i];
-        int64_t end = t->offset + t->rows * t->cols, linear = schedule_linear_of(t->role);
-        int64_t from = t->offset > first ? t->offset : first;
-        int64_t to = end < first + n ? end : first + n;
-        const char *x = (const char *)r->arg[0] + (from - first) * size;
-        if (linear >= 0 && from < to)
-            r->x->kernels->amax(r->pool, r->type, x, to - from, &amax[linear]);
-    }
-    for (int i = 0; i < SCHEDULE_LINEARS; i++)
-        out[i] = (double)amax[i];
+    ops_fp8_run(r->x, r->op, r->arg, r->pool);
     return RC_OK;
 }
 
@@ -565,7 +523,10 @@ static run_fn *const RUN[OP_KIND_COUNT] = {
     [OP_DEQUANTISE] = wire,
     [OP_SUM_PIECES] = wire,
     [OP_CAST_FP8] = cast_fp8,
-    [OP_WEIGHT_AMAX] = weight_amax,
+    [OP_WEIGHT_AMAX] = cast_fp8,
+    [OP_GRAD_AMAX] = cast_fp8,
+    [OP_GRAD_TO_FP8] = cast_fp8,
+    [OP_GRAD_FROM_FP8] = cast_fp8,
     [OP_MAX] = max,
 };
 

@@ -61,7 +61,7 @@ void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, 
 
 /* --- casts --- */
 
-/* A thread takes strips of rows; each is cast in squares that are turned in the cache. */
+/* What is turned is cast in squares, which the cache holds. */
 enum { SQUARE = 64 };
 
 K_INLINE void cast_row(const void *restrict x, uint8_t *restrict q, float inverse, int64_t n,
@@ -98,31 +98,34 @@ K_INLINE void cast_square(const struct k_quantise *a, int64_t row, int64_t col, 
         turn(square, rows, cols, out, a->rows);
 }
 
-K_INLINE void cast_strip(
-    const struct k_quantise *a, int64_t row, float inverse, enum k_type format, enum k_type type)
+/* A strip of rows where the result is turned too, else a piece of all elements. */
+K_INLINE void cast_item(
+    const struct k_quantise *a, int64_t i, float inverse, enum k_type format, enum k_type type)
 {
-    int64_t end = k_min(row + SQUARE, a->rows);
-    for (int64_t col = 0; a->transposed && col < a->cols; col += SQUARE)
-        cast_square(a, row, col, inverse, type, format);
-    for (; !a->transposed && row < end; row++)
-        cast_row(
-            k_at(type, a->x, row * a->cols), a->q + row * a->cols, inverse, a->cols, type, format);
+    int64_t at = i * K_GRAIN;
+    if (a->transposed)
+        for (int64_t col = 0; col < a->cols; col += SQUARE)
+            cast_square(a, i * SQUARE, col, inverse, type, format);
+    else
+        cast_row(k_at(type, a->x, at), a->q + at, inverse, k_min(K_GRAIN, a->rows * a->cols - at),
+            type, format);
 }
 
-#define CAST_BY_TYPE(a, row, inverse, format)                                                      \
-    K_BY_TYPE((a)->type, cast_strip, a, row, inverse, format)
+#define CAST_BY_TYPE(a, i, inverse, format) K_BY_TYPE((a)->type, cast_item, a, i, inverse, format)
 
 static void quantise(void *arg, int64_t first, int64_t last)
 {
     const struct k_quantise *a = arg;
     float inverse = 1 / a->unit;
     for (int64_t i = first; i < last; i++)
-        FP8_BY_FORMAT(a->format, CAST_BY_TYPE, a, i * SQUARE, inverse);
+        FP8_BY_FORMAT(a->format, CAST_BY_TYPE, a, i, inverse);
 }
 
 void K_NAME(k_quantise)(struct pool *p, const struct k_quantise *a)
 {
-    pool_run(p, k_blocks(a->rows, SQUARE), quantise, (void *)a);
+    bool is_turned = a->transposed;
+    pool_run(p, is_turned ? k_blocks(a->rows, SQUARE) : k_blocks(a->rows * a->cols, K_GRAIN),
+        quantise, (void *)a);
 }
 
 /* --- back --- */

@@ -77,6 +77,8 @@ char *explain_strategy(const struct strategy *s, char buf[SEARCH_TEXT])
         str_addf(&out, ", %s", optimizer_name(s->optimizer));
     if (strategy_converts_master(s))
         str_addf(&out, ", %s master weights", strategy_master_name(s));
+    if (s->fp8_gradients)
+        str_addf(&out, ", gradients in fp8");
     if (s->moment_form != MOMENT_FP32)
         str_addf(&out, ", %s moments", moment_form_name(s->moment_form));
     add_recompute(&out, s);

@@ -80,7 +80,7 @@ static const struct kind KINDS[] = {
     {"gathered", "gathered", FORM_WHOLE, "", 0},
     {"unit_grad", "before they are reduced", FORM_WHOLE, "", 0},
     {"shard_up", "copied up", FORM_OWN, "", 0},
-    {"shard_grad", "reduced, on the way down", FORM_OWN, "", 0},
+    {"shard_grad", "reduced, on the way", FORM_OWN, "", 0},
     {"param_new", "updated, on the way down", FORM_OWN, "", 0},
     {"grad_down", "on the way to the optimizer", FORM_OWN, "", 0},
     {"param_up", "updated, on the way up", FORM_OWN, "", 0},
@@ -124,6 +124,7 @@ static const struct kind KINDS[] = {
     {"xt_fp8", "the same, turned", FORM_FIXED, "", 0},
     {"w_fp8", "weights of a product in fp8", FORM_FIXED, "", 0},
     {"weight_amax", "largest magnitudes of weights", FORM_FIXED, "", 0},
+    {"grad_amax", "largest magnitudes of gradients", FORM_FIXED, "", 0},
 };
 
 static const struct kind *kind_of(const struct buffer *b)

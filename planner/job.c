@@ -101,6 +101,11 @@ static enum rc read_moments(struct job *j, const struct json *v, struct err *e)
     return moment_form_parse(json_as_str(v, ""), &j->moment_form, e);
 }
 
+static enum rc read_gradients(struct job *j, const struct json *v, struct err *e)
+{
+    return job_parse_gradients(j, json_as_str(v, ""), e);
+}
+
 static enum rc read_engine(struct job *j, const struct json *v, struct err *e)
 {
     return engine_parse(json_as_str(v, ""), &j->engine, e);
@@ -199,6 +204,10 @@ static const struct field fields[] = {
          "how weights in bf16 are kept; split: no copy, but their lower 16 bits beside them; pure: "
          "nothing beside them, and updates rounded at random; default fp32"},
         OTHER, 0, 0, read_master},
+    {{"gradients", "fp32 or fp8",
+         "how reduced ones wait for the update; fp8: each tensor with a scale of its own, in steps "
+         "of one micro step; default fp32"},
+        OTHER, 0, 0, read_gradients},
     {{"moments", "fp32, 8bit or fp8",
          "how the optimizer's moments are kept; 8bit: codes and a scale for each block of 128, "
          "fp8: "
@@ -532,6 +541,8 @@ static void add_other(struct json *v, const char *name, const struct job *j)
         json_add_str(v, name, precision_name(j->precision));
     else if (strcmp(name, "master") == 0 && j->master_bytes != MASTER_FP32)
         add_master(v, j);
+    else if (strcmp(name, "gradients") == 0 && j->fp8_gradients)
+        json_add_str(v, name, "fp8");
     else if (strcmp(name, "moments") == 0 && j->moment_form != MOMENT_FP32)
         json_add_str(v, name, moment_form_name(j->moment_form));
     else if (strcmp(name, "engine") == 0 && j->engine != ENGINE_BERTH)
@@ -634,14 +645,17 @@ static enum rc finish_precision(struct job *j, struct err *e)
     return is_bundled_fp8 ? precision_check_model(PRECISION_FP8, &j->model, e) : RC_OK;
 }
 
-/* Of other engines how weights are kept is their own. */
-static enum rc check_master(const struct job *j, struct err *e)
+/* Of other engines how weights and gradients are kept is their own. */
+static enum rc check_kept(const struct job *j, struct err *e)
 {
     struct strategy any = {.master_bytes = j->master_bytes};
     if (j->moment_form != MOMENT_FP32 && !profile_of(j->engine)->is_bundled)
         return err_set(
             e, RC_USAGE, "how engine %s keeps moments is its own affair", engine_name(j->engine));
     bool has_16bit = j->allow_bf16 || j->allow_fp8;
+    if (j->fp8_gradients && !profile_of(j->engine)->is_bundled)
+        return err_set(
+            e, RC_USAGE, "how engine %s keeps gradients is its own affair", engine_name(j->engine));
     if (j->master_bytes == MASTER_FP32 || (profile_of(j->engine)->is_bundled && has_16bit))
         return RC_OK;
     if (has_16bit)
@@ -691,7 +705,7 @@ enum rc job_finish(struct job *j, struct err *e)
         return err_set(e, RC_LIMIT, "more than 10^18 tokens cannot be planned");
     rc = finish_precision(j, e);
     if (!rc)
-        rc = check_master(j, e);
+        rc = check_kept(j, e);
     if (!rc)
         rc = job_settle_lists(j, e);
     if (!rc)

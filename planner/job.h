@@ -33,6 +33,7 @@ struct job {
     int64_t global_batch_tokens; /* of an optimizer step */
     enum precision precision;
     int master_bytes; /* of what is in 16 bits, as strategies have it */
+    bool fp8_gradients;
     enum moment_form moment_form;
     enum engine engine;
     char stack[JOB_STACK]; /* whose constants predict another engine; "" its own name's */
@@ -129,6 +130,7 @@ const char *spot_name(enum spot s);
 enum rc objective_parse(const char *word, enum objective *out, struct err *e);
 enum rc spot_parse(const char *word, enum spot *out, struct err *e);
 enum rc job_parse_master(struct job *j, const char *word, struct err *e);
+enum rc job_parse_gradients(struct job *j, const char *word, struct err *e);
 /* "fp32" or "bf16": add to what the search may try. */
 enum rc job_allow(struct job *j, const char *word, struct err *e);
 

@@ -64,6 +64,15 @@ enum rc job_parse_master(struct job *j, const char *word, struct err *e)
     return rc;
 }
 
+enum rc job_parse_gradients(struct job *j, const char *word, struct err *e)
+{
+    struct strategy any;
+    enum rc rc = strategy_parse_gradients(&any, word, e);
+    if (!rc)
+        j->fp8_gradients = any.fp8_gradients;
+    return rc;
+}
+
 bool job_allows(const char *list, const char *word)
 {
     size_t n = strlen(word);

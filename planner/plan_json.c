@@ -283,6 +283,8 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
         json_add_str(v, "optimizer", optimizer_name(s->optimizer));
     if (strategy_converts_master(s))
         json_add_str(v, "master", strategy_master_name(s));
+    if (s->fp8_gradients)
+        json_add_str(v, "gradients", "fp8");
     if (s->moment_form != MOMENT_FP32)
         json_add_str(v, "moments", moment_form_name(s->moment_form));
     json_add_str(v, "engine", engine_name(s->engine));

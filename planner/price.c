@@ -40,6 +40,9 @@ enum work op_work(enum op_kind kind)
     case OP_SGD:
     case OP_UPDATE_8BIT:
     case OP_GRAD_NORM:
+    case OP_GRAD_AMAX:
+    case OP_GRAD_TO_FP8:
+    case OP_GRAD_FROM_FP8:
         return WORK_OPTIMIZER;
     default:
         return WORK_ELEMENTWISE;

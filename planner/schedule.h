@@ -109,12 +109,16 @@ enum lane {
  * weight_amax    dim elems             arg R param(unit, whole or own shard) W amax(double): the
  *                largest magnitude of each product's matrix, 0 where the rank has none of it
  * max            dim count             arg RW x(double) W scratch: the largest over the group
- * An fp8 tensor is its bytes, padded to BUFFER_ALIGN, then its unit (fp32).
- * For prediction only, of what the bundled engine does not run:
- * all_to_all     over GROUP_EXPERT on the compute lane: tokens to their experts, and back
- * scores         softmax and mask over stored attention scores
- * dequantise     on the compute lane: frozen matrices from few bits to the type of activations
- * all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
+ * grad_amax      dim elems             arg R grad(fp32, own part) W amax(double): the largest
+ *                magnitude of each tensor of the unit, 0 where the rank has none of it
+ * grad_to_fp8    dim elems             arg R grad(fp32, own part) R amax W grad(E4M3)
+ * grad_from_fp8  dim elems             arg R grad(E4M3) R amax W grad(fp32): each tensor in units
+ * of its own largest magnitude An fp8 tensor is its bytes, padded to BUFFER_ALIGN, then its unit
+ * (fp32). For prediction only, of what the bundled engine does not run: all_to_all     over
+ * GROUP_EXPERT on the compute lane: tokens to their experts, and back scores         softmax and
+ * mask over stored attention scores dequantise     on the compute lane: frozen matrices from few
+ * bits to the type of activations all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the
+ * compute lane
  */
 #define OP_MAP(X)                                                                                  \
     X(OP_EMBED_FWD, "embed_fwd")                                                                   \
@@ -155,7 +159,10 @@ enum lane {
     X(OP_UPDATE_8BIT, "update_8bit")                                                               \
     X(OP_CAST_FP8, "cast_fp8")                                                                     \
     X(OP_WEIGHT_AMAX, "weight_amax")                                                               \
-    X(OP_MAX, "max")
+    X(OP_MAX, "max")                                                                               \
+    X(OP_GRAD_AMAX, "grad_amax")                                                                   \
+    X(OP_GRAD_TO_FP8, "grad_to_fp8")                                                               \
+    X(OP_GRAD_FROM_FP8, "grad_from_fp8")
 
 enum op_kind {
 #define X(name, word) name,
@@ -300,8 +307,9 @@ enum { SCHEDULE_MAX_SECTIONS = 6 };
 /* Persistent buffers by unit; -1 where a strategy has none. The engine finds state through these.
  */
 struct unit_buffers {
-    int32_t param;  /* full unit (ddp, zero1, zero2) or own shard (zero3, hsdp), parameter type */
-    int32_t grad;   /* fp32; full unit (ddp, zero1) or own shard, of all units of its bucket */
+    int32_t param; /* full unit (ddp, zero1, zero2) or own shard (zero3, hsdp), parameter type */
+    int32_t
+        grad; /* fp32 or E4M3; full unit (ddp, zero1) or own shard, of all units of its bucket */
     int32_t master; /* own part, in fp32, or the lower half of a split one; -1 when it is the
                        parameter buffer itself (fp32, or pure) */
     int32_t m, v;   /* own part, in fp32 or as schedule_moment says; v -1 of SGD, whose only moment

@@ -2,12 +2,10 @@
  * own operations are in schedule_block.c. */
 #include "planner/schedule.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/str.h"
 #include "planner/schedule_builder.h"
 #include "planner/split.h"
 
@@ -18,67 +16,7 @@ struct visit {
     bool is_backward; /* also true for the head of a training step */
 };
 
-/* --- containers --- */
-
-int32_t builder_buffer(struct builder *b, const char *name, enum part part, int unit, int64_t bytes)
-{
-    struct schedule *s = b->s;
-    BASE_GROW(s->buffers, b->buffers_cap, s->n_buffers + 1);
-    struct buffer *buf = &s->buffers[s->n_buffers];
-    memset(buf, 0, sizeof(*buf));
-    str_copy(buf->name, sizeof(buf->name), name);
-    buf->memory = MEMORY_DEVICE;
-    buf->lifetime = b->section < 0 ? LIFETIME_RUN : LIFETIME_OP;
-    buf->part = (uint8_t)part;
-    buf->unit = (int16_t)unit;
-    buf->section = (int16_t)b->section;
-    buf->bytes = (int64_t)base_align_up((uint64_t)bytes, BUFFER_ALIGN);
-    buf->align = BUFFER_ALIGN;
-    buf->first_op = buf->last_op = -1;
-    buf->offset = -1;
-    return s->n_buffers++;
-}
-
-void builder_align(struct builder *b, int32_t buffer, int32_t align)
-{
-    struct buffer *buf = &b->s->buffers[buffer];
-    buf->align = align;
-    buf->bytes = (int64_t)base_align_up((uint64_t)buf->bytes, (uint64_t)align);
-}
-
-/* There are thousands of them: printf would take longer than all else. */
-int32_t builder_unit_buffer(
-    struct builder *b, const char *what, enum part part, int unit, int64_t bytes)
-{
-    char name[32], digits[12];
-    size_t n = 0, k = 0;
-    int of = unit;
-    assert(unit >= 0);
-    for (; what[n] && n < sizeof(name) - sizeof(digits) - 1; n++)
-        name[n] = what[n];
-    name[n++] = '.';
-    do {
-        digits[k++] = (char)('0' + unit % 10);
-    } while (unit /= 10);
-    while (k > 0)
-        name[n++] = digits[--k];
-    name[n] = '\0';
-    return builder_buffer(b, name, part, of, bytes);
-}
-
-struct op *builder_op(struct builder *b, enum op_kind kind, enum lane lane, int unit)
-{
-    struct schedule *s = b->s;
-    BASE_GROW(s->ops, b->ops_cap, s->n_ops + 1);
-    struct op *op = &s->ops[s->n_ops++];
-    memset(op, 0, sizeof(*op));
-    op->kind = (uint8_t)kind;
-    op->lane = (uint8_t)lane;
-    op->unit = (int16_t)unit;
-    for (int i = 0; i < LANE_COUNT; i++)
-        op->waits[i] = -1;
-    return op;
-}
+/* --- arguments --- */
 
 static void add_arg(struct op *op, struct ref r)
 {
@@ -444,7 +382,7 @@ static void reduce_unit(struct builder *b, int unit)
     const struct strategy *st = &b->s->strategy;
     bool is_first = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
     bool is_final = b->kind == SECTION_LAST || b->kind == SECTION_ONLY;
-    bool is_parked = strategy_parks_gradients(st);
+    bool is_parked = strategy_takes_norms_early(st);
     emit_parked_down(b);
     if (unit < 0 || unit != b->buckets[unit].first || bucket_elems(b, unit) == 0)
         return;
@@ -698,8 +636,12 @@ static void emit_update_device(struct builder *b, int unit)
 {
     const struct unit_buffers *st = &b->s->state[unit];
     int32_t param = begin_param_update(b, unit);
+    int32_t grad = b->s->strategy.fp8_gradients ? emit_grad_from_fp8(b, unit) : -1;
     struct op *op = emit_update(b, LANE_COMPUTE, unit);
-    arg_own_grad(b, op, unit);
+    if (grad >= 0)
+        op_arg(b, op, ACCESS_READ, grad);
+    else
+        arg_own_grad(b, op, unit);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_BOTH, st->master);
     else
@@ -769,7 +711,7 @@ static void emit_boundary(struct builder *b)
     find_trained(b, &first, &end);
     begin_section(b, SECTION_BOUNDARY, 1);
     /* from the last unit on, as those that leave the device are taken: sums of the same order */
-    for (int u = end - 1; u >= first && !strategy_parks_gradients(&s->strategy); u--)
+    for (int u = end - 1; u >= first && !strategy_takes_norms_early(&s->strategy); u--)
         emit_grad_norm(b, u, -1);
     emit_scalars(b, GROUP_WORLD, SCALAR_LOSS_SUM, 3);
     emit_scalars(b, splits_over_replicas(b) ? GROUP_WORLD : GROUP_SHARD, SCALAR_SQUARES, 1);
@@ -863,9 +805,9 @@ static void make_state(struct builder *b)
         }
         const struct bucket *k = &b->buckets[u];
         int64_t elems = shards_gradients(b) ? bucket_shard_elems(b, u) : bucket_elems(b, u);
-        st->grad = u > k->first
-                       ? s->state[k->first].grad
-                       : placed_buffer(b, "grad", PART_GRADIENTS, u, elems * b->grad_bytes, grads);
+        int64_t kept = s->strategy.fp8_gradients ? 1 : b->grad_bytes;
+        st->grad = u > k->first ? s->state[k->first].grad
+                                : placed_buffer(b, "grad", PART_GRADIENTS, u, elems * kept, grads);
         bool is_split = s->strategy.master_bytes == MASTER_SPLIT;
         st->master = is_mastered ? optimizer_buffer(b, is_split ? "low" : "master", u,
                                        own * s->strategy.master_bytes)
@@ -891,7 +833,7 @@ static void make_state(struct builder *b)
     b->reduce_scratch =
         builder_buffer(b, "reduce_scratch", PART_SCRATCH, -1, group * SCHEDULE_SLICE_BYTES);
     make_wire_buffers(b);
-    make_weight_amax(b);
+    make_amax(b);
 }
 
 /* First and last use of every buffer in list order, and memory traffic of compute operations. */

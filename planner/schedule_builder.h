@@ -1,4 +1,4 @@
-/* Shared by the files that build a schedule (schedule_build.c, schedule_block.c); not for others.
+/* Shared by the files that build a schedule (schedule_*.c); not for others.
  */
 #ifndef PLANNER_SCHEDULE_BUILDER_H
 #define PLANNER_SCHEDULE_BUILDER_H
@@ -41,6 +41,7 @@ struct builder {
     int32_t workspace, reduce_scratch;
     int32_t wire_param, wire_grad, wire_pieces; /* a round of what travels in blocks */
     int32_t weight_amax;     /* doubles, of each block's products; -1 without fp8 */
+    int32_t grad_amax;       /* doubles, of each unit's tensors; -1 unless gradients are in fp8 */
     int32_t *gathered;       /* per unit: buffer with the full parameters now, -1 */
     int32_t *unit_grad;      /* per unit: buffer its full gradient goes to in this section, -1 */
     struct bucket *buckets;  /* per unit: the one it is reduced with */
@@ -189,8 +190,8 @@ struct op *emit_copy(
 
 /* Are the unit's products of fp8 tensors? */
 bool has_fp8_products(const struct builder *b, int unit);
-/* The buffer for the largest magnitudes of weights. */
-void make_weight_amax(struct builder *b);
+/* Buffers for the largest magnitudes of weights and of gradients. */
+void make_amax(struct builder *b);
 /* Find them: once a step, since weights change between steps alone. Of all units; or of one, where
  * the host updates them one after the other, and then of all shards of these. */
 void emit_weight_amax(struct builder *b);
@@ -209,6 +210,11 @@ struct fp8_tensor emit_fp8_act(
 /* The matrices from first to last as one. */
 int32_t emit_fp8_weight(struct builder *b, int unit, enum tensor_role first, enum tensor_role last,
     enum fp8_order order);
+
+/* The reduced gradient of a unit goes where it is kept, in eight bits; its norm is taken before. */
+void emit_grad_to_fp8(struct builder *b, int unit, int32_t grad);
+/* Back to fp32, for the update. */
+int32_t emit_grad_from_fp8(struct builder *b, int unit);
 
 /* --- products --- */
 

@@ -1,5 +1,5 @@
-/* Products of eight-bit numbers in blocks: the casts before them, and the largest magnitudes of
- * weights, which may be split over ranks. */
+/* Products of eight-bit numbers in blocks, and gradients kept in eight bits: the casts, and the
+ * largest magnitudes of weights and gradients, which may be split over ranks. */
 #include "base/alloc.h"
 #include "planner/schedule_builder.h"
 
@@ -26,19 +26,33 @@ bool has_fp8_products(const struct builder *b, int unit)
            unit < b->s->n_units - 1;
 }
 
-/* --- largest magnitudes of weights --- */
+/* --- largest magnitudes --- */
 
 enum { AMAX_BYTES = SCHEDULE_LINEARS * sizeof(double) };
 
-void make_weight_amax(struct builder *b)
+/* As many bytes for each unit as a buffer is aligned to, so that few blocks tell of many. */
+static int32_t amax_buffer(struct builder *b, const char *what, int units)
 {
-    int64_t blocks = b->s->n_units - 2;
-    b->weight_amax = -1;
-    if (!has_fp8_products(b, 1))
-        return;
-    /* of as many bytes for each block as a buffer is aligned to, so that few blocks tell of many */
-    b->weight_amax =
-        builder_buffer(b, "weight_amax", PART_SCRATCH, -1, blocks * (int64_t)BUFFER_ALIGN);
+    return builder_buffer(b, what, PART_SCRATCH, -1, units * (int64_t)BUFFER_ALIGN);
+}
+
+void make_amax(struct builder *b)
+{
+    int units = b->s->n_units;
+    b->weight_amax = has_fp8_products(b, 1) ? amax_buffer(b, "weight_amax", units - 2) : -1;
+    b->grad_amax = b->s->strategy.fp8_gradients ? amax_buffer(b, "grad_amax", units) : -1;
+}
+
+/* So many doubles; nothing where a rank has all. */
+static void emit_max(struct builder *b, int unit, int32_t buffer, int64_t offset, int64_t count)
+{
+    int64_t bytes = count * (int64_t)sizeof(double);
+    struct op *op = builder_op(b, OP_MAX, LANE_COMPUTE, unit);
+    op->group = GROUP_SHARD;
+    op->dim[0] = count;
+    op_arg_part(op, ACCESS_BOTH, buffer, offset, bytes);
+    op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
+    op->bytes = (double)bytes;
 }
 
 /* Whoever has the parameters takes them: the host, where they lie there. */
@@ -60,13 +74,8 @@ void emit_amax_over_shards(struct builder *b, int first, int last)
     int64_t units = last - first + 1;
     if (!has_fp8_products(b, first) || strategy_parameter_shards(&b->s->strategy) == 1)
         return;
-    struct op *op = builder_op(b, OP_MAX, LANE_COMPUTE, first);
-    op->group = GROUP_SHARD;
-    op->dim[0] = units * SCHEDULE_LINEARS;
-    op_arg_part(op, ACCESS_BOTH, b->weight_amax, (first - 1) * (int64_t)AMAX_BYTES,
-        units * (int64_t)AMAX_BYTES);
-    op_arg(b, op, ACCESS_WRITE, b->reduce_scratch);
-    op->bytes = (double)(units * (int64_t)AMAX_BYTES);
+    emit_max(b, first, b->weight_amax, (first - 1) * (int64_t)AMAX_BYTES,
+        units * (int64_t)SCHEDULE_LINEARS);
 }
 
 void emit_weight_amax(struct builder *b)
@@ -131,4 +140,45 @@ int32_t emit_fp8_weight(struct builder *b, int unit, enum tensor_role first, enu
         sizeof(double));
     op_arg(b, op, ACCESS_WRITE, q);
     return q;
+}
+
+/* --- gradients --- */
+
+_Static_assert(MODEL_MAX_TENSORS * sizeof(double) <= BUFFER_ALIGN, "room for a unit's tensors");
+
+static void arg_grad_amax(struct builder *b, struct op *op, enum access access, int unit)
+{
+    op_arg_part(op, access, b->grad_amax, unit * (int64_t)BUFFER_ALIGN, BUFFER_ALIGN);
+}
+
+static struct op *grad_op(struct builder *b, enum op_kind kind, int unit)
+{
+    struct op *op = builder_op(b, kind, LANE_COMPUTE, unit);
+    op->dim[0] = own_elems(b, unit);
+    return op;
+}
+
+void emit_grad_to_fp8(struct builder *b, int unit, int32_t grad)
+{
+    emit_grad_norm(b, unit, grad);
+    struct op *op = grad_op(b, OP_GRAD_AMAX, unit);
+    op_arg(b, op, ACCESS_READ, grad);
+    arg_grad_amax(b, op, ACCESS_WRITE, unit);
+    if (b->s->shards > 1)
+        emit_max(b, unit, b->grad_amax, unit * (int64_t)BUFFER_ALIGN, b->s->unit[unit].n);
+    op = grad_op(b, OP_GRAD_TO_FP8, unit);
+    op_arg(b, op, ACCESS_READ, grad);
+    arg_grad_amax(b, op, ACCESS_READ, unit);
+    op_arg(b, op, ACCESS_WRITE, b->s->state[unit].grad);
+}
+
+int32_t emit_grad_from_fp8(struct builder *b, int unit)
+{
+    int32_t grad = builder_unit_buffer(
+        b, "shard_grad", PART_GRADIENTS, unit, own_elems(b, unit) * b->grad_bytes);
+    struct op *op = grad_op(b, OP_GRAD_FROM_FP8, unit);
+    op_arg(b, op, ACCESS_READ, b->s->state[unit].grad);
+    arg_grad_amax(b, op, ACCESS_READ, unit);
+    op_arg(b, op, ACCESS_WRITE, grad);
+    return grad;
 }

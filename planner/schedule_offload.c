@@ -86,6 +86,10 @@ void emit_parked_down(struct builder *b)
     if (unit < 0)
         return;
     b->parked = -1;
+    if (b->s->strategy.fp8_gradients) {
+        emit_grad_to_fp8(b, unit, b->parked_grad);
+        return;
+    }
     struct op *op = emit_copy(b, OP_COPY_DOWN, unit, own_elems(b, unit), b->grad_bytes);
     op_arg(b, op, ACCESS_READ, b->parked_grad);
     op_arg(b, op, ACCESS_WRITE, b->s->state[unit].grad);

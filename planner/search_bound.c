@@ -411,9 +411,10 @@ static double boundary_s(
     const struct machine *mc, const struct traffic *t, const struct strategy *s)
 {
     struct compute_s update = {0, t->update_s};
+    double norm_s = strategy_takes_norms_early(s) ? 0 : t->norm_s; /* or during the backward pass */
     if (!(s->offload & OFFLOAD_OPTIMIZER))
-        return t->norm_s + section_s(mc, &update, &t->boundary);
-    return strategy_parks_gradients(s) ? 0 : t->norm_s; /* or taken during the backward pass */
+        return norm_s + section_s(mc, &update, &t->boundary);
+    return norm_s;
 }
 
 /* The first micro step: each unit is updated before its forward, so nothing comes before the first

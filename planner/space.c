@@ -17,6 +17,8 @@ struct maker {
 
 static void add(struct maker *k, const struct strategy *s)
 {
+    if (s->fp8_gradients && strategy_check(s, &k->job->model, NULL))
+        return; /* with accumulation, say */
     BASE_GROW(k->out->items, k->cap, k->out->n + 1);
     k->out->items[k->out->n++] = *s;
 }
@@ -141,6 +143,7 @@ static void add_kind(struct maker *k, enum strategy_kind kind, int64_t degree)
         s.shard_degree = degree;
         if (s.precision != PRECISION_FP32)
             s.master_bytes = k->job->master_bytes;
+        s.fp8_gradients = k->job->fp8_gradients;
         strategy_take_moments(&s, k->job->moment_form);
         if (is_gathered && k->job->gather_format[0])
             wire_parse(k->job->gather_format, &s.gather_format, NULL);
@@ -317,7 +320,7 @@ int64_t space_state_bytes(const struct unit_elems *x, const struct strategy *s)
         bytes += is_split ? frozen->shard_bytes : frozen->bytes;
     }
     if (!strategy_parks_gradients(s))
-        bytes += 4 * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
+        bytes += (s->fp8_gradients ? 1 : 4) * (strategy_gradient_shards(s) > 1 ? x->own : x->full);
     if (!(s->offload & OFFLOAD_OPTIMIZER))
         bytes += strategy_state_bytes(s) * (strategy_optimizer_shards(s) > 1 ? x->part : x->full);
     return bytes;

@@ -202,6 +202,16 @@ enum rc strategy_parse_master(struct strategy *s, const char *text, struct err *
         text ? text : "");
 }
 
+enum rc strategy_parse_gradients(struct strategy *s, const char *text, struct err *e)
+{
+    bool is_fp8 = text && strcmp(text, "fp8") == 0;
+    if (!is_fp8 && (!text || strcmp(text, "fp32") != 0))
+        return err_set(e, RC_USAGE, "gradients wait for the update in fp32 or fp8, not in '%s'",
+            text ? text : "");
+    s->fp8_gradients = is_fp8;
+    return RC_OK;
+}
+
 /* --- defaults and checks --- */
 
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node)
@@ -331,10 +341,11 @@ static enum rc check_unbundled(const struct strategy *s, struct err *e)
 {
     if (s->full_blocks > 0 || s->recompute == RECOMPUTE_SELECTIVE_FFN || s->bucket_bytes > 0 ||
         s->reshard_above_bytes > 0 || s->splits_over_replicas || s->gather_format != WIRE_PLAIN ||
-        s->reduce_format != WIRE_PLAIN)
+        s->reduce_format != WIRE_PLAIN || s->fp8_gradients)
         return err_set(e, RC_INVALID,
             "mixed and selective-ffn recompute, buckets, resharding by size, optimizer states over "
-            "replicas and formats of gathers and reductions are of the bundled engine alone");
+            "replicas, formats of gathers and reductions and gradients in fp8 are of the bundled "
+            "engine alone");
     return RC_OK;
 }
 
@@ -369,6 +380,29 @@ static enum rc check_master(const struct strategy *s, struct err *e)
     return RC_OK;
 }
 
+/* Eight bits are written once, from the whole gradient of a step, and read by the device. */
+static enum rc check_gradients(const struct strategy *s, struct err *e)
+{
+    if (!s->fp8_gradients)
+        return RC_OK;
+    if (s->kind < STRATEGY_ZERO2)
+        return err_set(e, RC_INVALID,
+            "gradients in fp8 are for zero2, zero3 and hsdp: %s writes them where they are kept",
+            kind_names[s->kind]);
+    if (s->grad_accum > 1)
+        return err_set(e, RC_INVALID,
+            "nothing can be added to gradients in fp8 without loss: a step must be one micro step, "
+            "not %lld",
+            (long long)s->grad_accum);
+    if (s->splits_over_replicas || s->bucket_bytes > 0 ||
+        (s->offload & (OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS)))
+        return err_set(e, RC_INVALID,
+            "gradients in fp8 go with weights and optimizer on the device, with states that are "
+            "not "
+            "split over replicas and without buckets");
+    return RC_OK;
+}
+
 /* What the bundled engine runs. */
 static enum rc check_bundled(const struct strategy *s, const struct model *m, struct err *e)
 {
@@ -386,6 +420,8 @@ static enum rc check_bundled(const struct strategy *s, const struct model *m, st
             "%s keeps whole parameters on the device: those of zero3 and hsdp can be offloaded",
             kind_names[s->kind]);
     enum rc rc = check_master(s, e);
+    if (!rc)
+        rc = check_gradients(s, e);
     return rc ? rc : precision_check_model(s->precision, m, e);
 }
 
@@ -539,6 +575,8 @@ struct json *strategy_to_json(const struct strategy *s)
         json_add_str(v, "optimizer", optimizer_names[s->optimizer]);
     if (strategy_converts_master(s))
         json_add_str(v, "master", strategy_master_name(s));
+    if (s->fp8_gradients)
+        json_add_str(v, "gradients", "fp8");
     if (s->moment_form != MOMENT_FP32)
         json_add_str(v, "moments", moment_form_names[s->moment_form]);
     if (s->doc_tokens > 0)
@@ -608,6 +646,8 @@ static enum rc read_optional(struct strategy *s, const struct json *v, struct er
         strategy_take_optimizer(s, s->optimizer);
     if (!rc && json_get(v, "master"))
         rc = strategy_parse_master(s, json_str(v, "master", NULL), e);
+    if (!rc && json_get(v, "gradients"))
+        rc = strategy_parse_gradients(s, json_str(v, "gradients", NULL), e);
     if (!rc && json_get(v, "moments"))
         rc = moment_form_parse(json_str(v, "moments", NULL), &s->moment_form, e);
     if (!rc)
@@ -752,6 +792,11 @@ bool strategy_parks_parameters(const struct strategy *s)
 bool strategy_parks_gradients(const struct strategy *s)
 {
     return (s->offload & OFFLOAD_OPTIMIZER) && strategy_parks_parameters(s);
+}
+
+bool strategy_takes_norms_early(const struct strategy *s)
+{
+    return strategy_parks_gradients(s) || s->fp8_gradients;
 }
 
 bool strategy_defers_update(const struct strategy *s)

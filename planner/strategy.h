@@ -118,10 +118,12 @@ struct strategy {
     int loss_chunks; /* the head works on the tokens in this many pieces */
     enum optimizer optimizer;     /* strategy_take_optimizer */
     enum moment_form moment_form; /* strategy_take_moments */
-    int master_bytes; /* of the master copy of weights in 16 bits: 4 in fp32; MASTER_SPLIT, its
-                         lower half beside the weights, which are the upper one; 0: weights are all
-                         there is, and rounded at random when they are updated */
-    bool evaluates;   /* the run also computes the loss of held-out text, forward only */
+    bool fp8_gradients; /* reduced ones wait for the update in E4M3, each tensor with a unit of its
+                           own (schedule_fp8.c); of the bundled engine */
+    int master_bytes;   /* of the master copy of weights in 16 bits: 4 in fp32; MASTER_SPLIT, its
+                           lower half beside the weights, which are the upper one; 0: weights are all
+                           there is, and rounded at random when they are updated */
+    bool evaluates;     /* the run also computes the loss of held-out text, forward only */
     /* for prediction only; the bundled engine runs none of it */
     enum engine engine;
     struct parallel parallel;
@@ -164,6 +166,8 @@ enum rc strategy_parse_recompute(struct strategy *s, const char *text, struct er
 
 /* Defaults for a kind over ranks: prefetch 1, reshard, whole loss, shard degree by kind. */
 struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t ranks_per_node);
+/* "fp32" or "fp8". */
+enum rc strategy_parse_gradients(struct strategy *s, const char *text, struct err *e);
 /* By the words of strategy_master_name. */
 enum rc strategy_parse_master(struct strategy *s, const char *text, struct err *e);
 /* With its states in fp32; their form is taken after it. */
@@ -200,6 +204,8 @@ bool strategy_reshards(const struct strategy *s, int64_t gathered_bytes);
 /* Own parameters lie in host memory, and own gradients. */
 bool strategy_parks_parameters(const struct strategy *s);
 bool strategy_parks_gradients(const struct strategy *s);
+/* Norms of gradients are taken when these are whole, before they go where they are kept. */
+bool strategy_takes_norms_early(const struct strategy *s);
 /* How many moments the optimizer keeps of a parameter. */
 int strategy_moments(const struct strategy *s);
 /* What is kept of it beside the parameter in use: moments without their scales, and the master

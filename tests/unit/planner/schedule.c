@@ -179,6 +179,9 @@ static void no_two_operations_race_and_nothing_is_read_unwritten(void **state)
                     kind == STRATEGY_HSDP && variant % 3 == 1 && !(s.offload & OFFLOAD_PARAMETERS);
                 s.gather_format = is_gathered && variant % 7 < 2 ? WIRE_INT8 : WIRE_PLAIN;
                 s.reduce_format = variant % 7 > 0 && variant % 7 < 4 ? WIRE_INT8 : WIRE_PLAIN;
+                bool is_plain = s.grad_accum == 1 && s.bucket_bytes == 0 &&
+                                !(s.offload & (OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS));
+                s.fp8_gradients = is_plain && kind >= STRATEGY_ZERO2 && !s.splits_over_replicas;
                 check_all(make(models[m], (enum strategy_kind)kind, 4, &s));
             }
 }

@@ -30,6 +30,7 @@ static struct job random_job(int64_t ranks)
         j.model.adapter = adapters[market_pick(4)];
     else
         j.allow_fp8 = market_pick(2);
+    j.fp8_gradients = j.model.layers % 4 == 1;
     j.master_bytes = MASTER_FP32 - (int)(j.model.layers % 5 % 3) * 2;
     j.moment_form = (enum moment_form)(j.model.layers % 7 % 3);
     if (j.model.layers % 3 == 0)

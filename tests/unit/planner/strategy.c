@@ -153,6 +153,36 @@ static void forms_of_weights_and_moments_have_words(void **state)
     assert_int_equal(strategy_parse_master(&any, "bf16", &e), RC_USAGE);
 }
 
+static void gradients_in_fp8_are_written_once(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m = tiny();
+    struct strategy good = strategy_default(STRATEGY_ZERO3, 16, 8), back;
+    good.seq = 128;
+    assert_int_equal(strategy_parse_gradients(&good, "fp8", &e), RC_OK);
+    assert_int_equal(strategy_check(&good, &m, &e), RC_OK);
+    struct json *v = strategy_to_json(&good);
+    assert_int_equal(strategy_from_json(&back, v, &e), RC_OK);
+    assert_true(back.fp8_gradients);
+    json_free(v);
+    struct strategy bad[5] = {good, good, good, good, strategy_default(STRATEGY_ZERO1, 16, 8)};
+    static const char *const words[] = {"one micro step, not 2", "on the device", "without buckets",
+        "bundled engine", "zero1 writes"};
+    bad[0].grad_accum = 2;
+    bad[1].offload = OFFLOAD_OPTIMIZER;
+    bad[2].kind = STRATEGY_ZERO2;
+    bad[2].bucket_bytes = STRATEGY_LEAST_BUCKET;
+    bad[3].engine = ENGINE_FSDP2;
+    bad[4].fp8_gradients = true;
+    for (size_t i = 0; i < BASE_COUNT(bad); i++) {
+        assert_int_equal(strategy_check(&bad[i], &m, &e), RC_INVALID);
+        if (!strstr(e.msg, words[i]))
+            fail_msg("case %zu: '%s' lacks '%s'", i, e.msg, words[i]);
+    }
+    assert_int_equal(strategy_parse_gradients(&good, "fp4", &e), RC_USAGE);
+}
+
 static void survives_a_round_trip_through_json(void **state)
 {
     (void)state;
@@ -268,6 +298,7 @@ int test_strategy(void)
         cmocka_unit_test(accepts_defaults_of_every_kind),
         cmocka_unit_test(refuses_what_makes_no_sense),
         cmocka_unit_test(forms_of_weights_and_moments_have_words),
+        cmocka_unit_test(gradients_in_fp8_are_written_once),
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(survives_a_round_trip_with_all_its_options),
         cmocka_unit_test(refuses_json_with_a_field_missing_or_wrong),
