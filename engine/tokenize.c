@@ -135,10 +135,17 @@ static void mark(struct piece *p, size_t from, bool counts)
     memset(p->counts + from, counts, p->ids.n - from);
 }
 
+static const char usual_field[] = "text";
+
+static const char *field_of(const struct tokenize_options *o)
+{
+    return o->field ? o->field : usual_field;
+}
+
 static enum rc encode_fields(const struct job *j, struct piece *p, struct tokenizer_work *w,
     const struct json *v, struct err *e)
 {
-    const char *field = j->o->field ? j->o->field : "text", *prompt = "", *text;
+    const char *field = field_of(j->o), *prompt = "", *text;
     size_t from = p->ids.n;
     enum rc rc = json_need_str(v, field, &text, e);
     if (!rc && j->o->prompt)
@@ -283,9 +290,10 @@ static enum rc open_inputs(struct job *j, struct err *e)
         const char *path = j->o->inputs[i];
         in->is_lines = str_ends(path, ".jsonl");
         rc = mapped_file_open(&in->file, path, "text file", e);
-        if (!rc && !in->is_lines && (j->o->field || j->o->prompt))
-            rc = err_set(e, RC_USAGE, "'%s' is no .jsonl file, so it has no field '%s'", path,
-                j->o->field ? j->o->field : j->o->prompt);
+        const char *asked = j->o->prompt ? j->o->prompt : field_of(j->o);
+        if (!rc && !in->is_lines && strcmp(asked, usual_field) != 0)
+            rc = err_set(
+                e, RC_USAGE, "'%s' is no .jsonl file, so it has no field '%s'", path, asked);
         j->total_bytes += (int64_t)in->file.n;
     }
     return rc;

@@ -77,6 +77,8 @@ mistakes_are_named_with_their_place() {
     printf '%s\n' '{"content": "a"}' >"$tmp/field.jsonl"
     exits 2 data tokenize "$tmp/field.jsonl" -o "$tmp/bad.tok"
     says "line 1 (byte 0): field 'text' is missing" "$tmp/err"
+    exits 2 data tokenize "$tmp/a.txt" --field content -o "$tmp/bad.tok"
+    says "is no .jsonl file, so it has no field 'content'" "$tmp/err"
     exits 2 data tokenize "$tmp/a.txt" --tokenizer $golden/gpt2.json --eos '<|nope|>' -o "$tmp/bad.tok"
     says "has no token '<|nope|>'" "$tmp/err"
     exits 2 data tokenize "$tmp/a.txt" --tokenizer "$tmp/a.txt" -o "$tmp/bad.tok"
