@@ -799,10 +799,7 @@ bool strategy_takes_norms_early(const struct strategy *s)
     return strategy_parks_gradients(s) || s->fp8_gradients;
 }
 
-/* Gradients that stay on the device for all of a step are in rare runs not those of the update:
- * with them it stays at the end of a step, until it is known why. */
 bool strategy_defers_update(const struct strategy *s)
 {
-    return s->kind >= STRATEGY_ZERO3 && (s->offload & OFFLOAD_OPTIMIZER) &&
-           profile_of(s->engine)->defers_update;
+    return (s->offload & OFFLOAD_OPTIMIZER) && profile_of(s->engine)->defers_update;
 }
