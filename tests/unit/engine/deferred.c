@@ -79,7 +79,8 @@ static void go_on(struct rank *r, int64_t first)
         }
         if (i == EVALUATED) {
             ranks_check(executor_evaluate(r->x, 1, batch_fill, &b, &seen, &e), &e);
-            c->evaluated = r->rank == 0 ? seen.loss : c->evaluated;
+            if (r->rank == 0)
+                c->evaluated = seen.loss;
         }
         if (i == SAVED && c->is_saving && first == 1)
             return;
@@ -116,13 +117,15 @@ static void save_and_return(struct rank *r)
     go_on(r, SAVED + 1);
     ranks_check(checkpoint_end(cp, true, &report, &e), &e);
     uint64_t hash = end_hash(r);
-    c->hash[0] = r->rank == 0 ? hash : c->hash[0];
+    if (r->rank == 0)
+        c->hash[0] = hash;
     struct step_result out;
     ranks_check(one_step(r, STEPS + 1, &out, &e), &e); /* is given up */
     ranks_check(checkpoint_load(cp, -1, &info, &passed_over, &e), &e);
     go_on(r, info.step + 1);
     hash = end_hash(r);
-    c->hash[1] = r->rank == 0 ? hash : c->hash[1];
+    if (r->rank == 0)
+        c->hash[1] = hash;
     if (!checkpoint_close(cp))
         ranks_check(err_set(&e, RC_FAILED, "the writer did not end"), &e);
     free(dir);
@@ -140,7 +143,8 @@ static void take_course(struct rank *r)
     }
     go_on(r, 1);
     uint64_t hash = end_hash(r);
-    c->hash[0] = r->rank == 0 ? hash : c->hash[0];
+    if (r->rank == 0)
+        c->hash[0] = hash;
 }
 
 static struct course course_of(const char *model, struct strategy s, bool is_saving)

@@ -89,7 +89,8 @@ static void one_gradient(struct rank *r)
     ranks_check(init_state(r->x, 42, &e), &e);
     ranks_train(r, 1, 1, o->loss);
     const double *scalars = executor_buffer(r->x, r->schedule->scalars);
-    o->norm = r->rank == 0 ? sqrt(scalars[SCALAR_SQUARES]) : o->norm;
+    if (r->rank == 0)
+        o->norm = sqrt(scalars[SCALAR_SQUARES]);
     for (int u = 0; u < r->schedule->n_units; u++) {
         const struct unit_layout *l = &r->schedule->unit[u];
         float *full = ranks_whole(r, u, STATE_GRADIENT);
