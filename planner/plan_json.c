@@ -266,27 +266,7 @@ void plan_json_add_strategy(struct json *v, const struct strategy *s)
         json_add_int(v, "full_blocks", s->full_blocks);
     json_add_str(v, "offload", offload_name(s->offload));
     json_add_str(v, "precision", precision_name(s->precision));
-    json_add_int(v, "prefetch", s->prefetch);
-    json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
-    if (s->reshard_above_bytes > 0)
-        json_add_int(v, "reshard_above_bytes", s->reshard_above_bytes);
-    if (s->splits_over_replicas)
-        json_add_bool(v, "optimizer_over_replicas", true);
-    if (s->bucket_bytes > 0)
-        json_add_int(v, "bucket_bytes", s->bucket_bytes);
-    if (s->gather_format != WIRE_PLAIN)
-        json_add_str(v, "gather_format", wire_name(s->gather_format));
-    if (s->reduce_format != WIRE_PLAIN)
-        json_add_str(v, "reduce_format", wire_name(s->reduce_format));
-    json_add_int(v, "loss_chunks", s->loss_chunks);
-    if (s->optimizer != OPTIMIZER_ADAMW)
-        json_add_str(v, "optimizer", optimizer_name(s->optimizer));
-    if (strategy_converts_master(s))
-        json_add_str(v, "master", strategy_master_name(s));
-    if (s->fp8_gradients)
-        json_add_str(v, "gradients", "fp8");
-    if (s->moment_form != MOMENT_FP32)
-        json_add_str(v, "moments", moment_form_name(s->moment_form));
+    strategy_add_variants(v, s);
     json_add_str(v, "engine", engine_name(s->engine));
     if (strategy_is_data_parallel(s))
         return;

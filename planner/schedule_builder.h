@@ -127,6 +127,27 @@ struct op *emit_update(struct builder *b, enum lane lane, int unit);
 /* Squares of the own part of a unit's gradient; parked: the buffer it is in before it goes to the
  * host, else -1. */
 void emit_grad_norm(struct builder *b, int unit, int32_t parked);
+
+/* --- gradients and their reduction (schedule_reduce.c) --- */
+
+/* Optimizer states are split over more ranks than gradients are. */
+bool splits_over_replicas(const struct builder *b);
+/* Of an element of what backward writes gradients into. */
+int64_t written_grad_bytes(const struct builder *b);
+/* Append elements of a unit's gradient as backward writes it. */
+void arg_unit_grad(const struct builder *b, struct op *op, enum access access, int unit,
+    int64_t offset, int64_t elems);
+/* Units from the head down, in the order in which backward is done with them, until there are
+ * enough bytes. */
+void make_buckets(struct builder *b);
+/* Of all units of the bucket that the unit is in: whole, and the own shards. */
+int64_t bucket_elems(const struct builder *b, int unit);
+int64_t bucket_shard_elems(const struct builder *b, int unit);
+/* Before backward of the unit. */
+void begin_unit_grad(struct builder *b, int unit);
+/* Reduce a unit whose gradient is complete, as the strategy wants it in this section; a bucket when
+ * its first unit is, which is the last to be. unit -1: none is. */
+void reduce_unit(struct builder *b, int unit);
 void emit_all_reduce(struct builder *b, int unit, enum op_group group, int32_t buffer);
 
 /* --- what travels in blocks of few bits (schedule_wire.c) --- */

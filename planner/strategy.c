@@ -539,6 +539,31 @@ static enum rc read_engine(struct strategy *s, const struct json *v, struct err 
     return rc;
 }
 
+void strategy_add_variants(struct json *v, const struct strategy *s)
+{
+    json_add_int(v, "prefetch", s->prefetch);
+    json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
+    if (s->reshard_above_bytes > 0)
+        json_add_int(v, "reshard_above_bytes", s->reshard_above_bytes);
+    if (s->splits_over_replicas)
+        json_add_bool(v, "optimizer_over_replicas", true);
+    if (s->bucket_bytes > 0)
+        json_add_int(v, "bucket_bytes", s->bucket_bytes);
+    if (s->gather_format != WIRE_PLAIN)
+        json_add_str(v, "gather_format", wire_name(s->gather_format));
+    if (s->reduce_format != WIRE_PLAIN)
+        json_add_str(v, "reduce_format", wire_name(s->reduce_format));
+    json_add_int(v, "loss_chunks", s->loss_chunks);
+    if (s->optimizer != OPTIMIZER_ADAMW)
+        json_add_str(v, "optimizer", optimizer_names[s->optimizer]);
+    if (strategy_converts_master(s))
+        json_add_str(v, "master", strategy_master_name(s));
+    if (s->fp8_gradients)
+        json_add_str(v, "gradients", "fp8");
+    if (s->moment_form != MOMENT_FP32)
+        json_add_str(v, "moments", moment_form_names[s->moment_form]);
+}
+
 struct json *strategy_to_json(const struct strategy *s)
 {
     struct json *v = json_obj();
@@ -556,29 +581,9 @@ struct json *strategy_to_json(const struct strategy *s)
     json_add_int(v, "seq", s->seq);
     json_add_int(v, "micro_batch", s->micro_batch);
     json_add_int(v, "grad_accum", s->grad_accum);
-    json_add_int(v, "prefetch", s->prefetch);
-    json_add_bool(v, "reshard_after_forward", s->reshard_after_forward);
-    if (s->reshard_above_bytes > 0)
-        json_add_int(v, "reshard_above_bytes", s->reshard_above_bytes);
-    if (s->splits_over_replicas)
-        json_add_bool(v, "optimizer_over_replicas", true);
-    if (s->bucket_bytes > 0)
-        json_add_int(v, "bucket_bytes", s->bucket_bytes);
-    if (s->gather_format != WIRE_PLAIN)
-        json_add_str(v, "gather_format", wire_name(s->gather_format));
-    if (s->reduce_format != WIRE_PLAIN)
-        json_add_str(v, "reduce_format", wire_name(s->reduce_format));
-    json_add_int(v, "loss_chunks", s->loss_chunks);
+    strategy_add_variants(v, s);
     if (s->evaluates)
         json_add_bool(v, "evaluates", true);
-    if (s->optimizer != OPTIMIZER_ADAMW)
-        json_add_str(v, "optimizer", optimizer_names[s->optimizer]);
-    if (strategy_converts_master(s))
-        json_add_str(v, "master", strategy_master_name(s));
-    if (s->fp8_gradients)
-        json_add_str(v, "gradients", "fp8");
-    if (s->moment_form != MOMENT_FP32)
-        json_add_str(v, "moments", moment_form_names[s->moment_form]);
     if (s->doc_tokens > 0)
         json_add_int(v, "doc_tokens", s->doc_tokens);
     if (!profile_of(s->engine)->is_bundled)

@@ -179,6 +179,8 @@ bool strategy_is_countable(const struct strategy *s, const struct model *m);
 /* The largest micro batch up to most with which it is; 0 for none. */
 int64_t strategy_countable_batch(const struct strategy *s, const struct model *m, int64_t most);
 struct json *strategy_to_json(const struct strategy *s);
+/* Members for what is varied beside kind, ranks, batch and recompute; unusual choices alone. */
+void strategy_add_variants(struct json *v, const struct strategy *s);
 enum rc strategy_from_json(struct strategy *out, const struct json *v, struct err *e);
 
 int64_t strategy_tokens_per_step(const struct strategy *s);
