@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "cli/adapter_options.h"
+#include "cli/bits_options.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/evidence_load.h"
@@ -108,7 +109,7 @@ const struct command CMD_ESTIMATE = {
         "berth estimate --model llama-3-70b --gpus 64 --engine megatron --tensor 8",
         "berth estimate --model llama-3.1-70b --gpus 8 --lora 16 --base-bits 4",
         "berth estimate --model qwen2.5-7b --gpu a100-80-sxm --json | jq .memory", NULL},
-    .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &HOW_OPTIONS, &ADAPTER_OPTIONS,
-        &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
+    .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &HOW_OPTIONS, &BITS_OPTIONS,
+        &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
     .run = run,
 };

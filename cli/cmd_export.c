@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "cli/adapter_options.h"
+#include "cli/bits_options.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/evidence_load.h"
@@ -56,8 +57,8 @@ static double steps_between_saves(const struct plan_file *p)
 /* A plan says it all. */
 static enum rc refuse_setup(const struct args *args, struct err *e)
 {
-    static const struct option_group *const setup[] = {
-        &WHAT_OPTIONS, &HOW_OPTIONS, &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS};
+    static const struct option_group *const setup[] = {&WHAT_OPTIONS, &HOW_OPTIONS, &BITS_OPTIONS,
+        &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS};
     for (size_t g = 0; g < sizeof setup / sizeof setup[0]; g++)
         for (const struct option *o = setup[g]->options; o->name; o++)
             if (args_has(args, o->name) && args_origin(args, o->name) == ORIGIN_FLAG)
@@ -209,6 +210,6 @@ const struct command CMD_EXPORT = {
         "berth export plan.json --to slurm -o job.sbatch",
         "berth export --model llama-3.1-8b --engine fsdp2 --gpus 32 --to torchtitan", NULL},
     .groups = (const struct option_group *const[]){&EXPORT_OPTIONS, &WHAT_OPTIONS, &HOW_OPTIONS,
-        &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
+        &BITS_OPTIONS, &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &SPLIT_OPTIONS, NULL},
     .run = run,
 };

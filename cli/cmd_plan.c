@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "base/units.h"
 #include "cli/adapter_options.h"
+#include "cli/bits_options.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/evidence_load.h"
@@ -468,7 +469,7 @@ const struct command CMD_PLAN = {
         "berth plan job.json --what-if network=0.5x --what-if price.h100-sxm=+10%",
         "berth plan --model llama-3.1-70b --tokens 200M --lora 16 --base-bits 4 --gpu a100",
         "berth plan job.json --json | jq '.plans[0].cost_usd.mid'", NULL},
-    .groups = (const struct option_group *const[]){&JOB_OPTIONS, &LIMIT_OPTIONS, &ADAPTER_OPTIONS,
-        &ENGINE_OPTIONS, &OFFERS_OPTIONS, &PLAN_OPTIONS, &WHAT_IF_OPTIONS, NULL},
+    .groups = (const struct option_group *const[]){&JOB_OPTIONS, &LIMIT_OPTIONS, &BITS_OPTIONS,
+        &ADAPTER_OPTIONS, &ENGINE_OPTIONS, &OFFERS_OPTIONS, &PLAN_OPTIONS, &WHAT_IF_OPTIONS, NULL},
     .run = run,
 };
