@@ -23,25 +23,7 @@
 #include "engine/random.h"
 #include "engine/safetensors.h"
 #include "lib_ranks.h"
-
-static char *root; /* scratch folder of the test */
-
-static int set_up(void **state)
-{
-    char name[] = "/tmp/berth-ckpt-XXXXXX";
-    (void)state;
-    root = strdup(mkdtemp(name));
-    return root ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct err e;
-    (void)state;
-    dir_remove(root, &e);
-    free(root);
-    return 0;
-}
+#include "lib_scratch.h"
 
 /* Hosts are folders; ranks are spread over them in order. */
 struct setting {
@@ -66,7 +48,7 @@ static struct checkpoint_options options_of(struct rank *r, const struct setting
 {
     for (int i = 0; i < r->ranks; i++)
         host_of[i] = i * s->hosts / r->ranks;
-    char *dir = base_printf("%s/host-%d", root, host_of[r->rank]);
+    char *dir = base_printf("%s/host-%d", scratch, host_of[r->rank]);
     return (struct checkpoint_options){.dir = dir,
         .host_of = host_of,
         .has_partner = s->has_partner,
@@ -191,7 +173,7 @@ static void random_pairs_load_what_the_other_saved(void **state)
     for (int i = 0; i < PAIRS; i++) {
         struct err e;
         char saver[120], loader[120];
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         model = i % 3 == 0 ? "tiny-gpt2" : "tiny-llama";
         struct strategy a = random_strategy(&draw), b = random_strategy(&draw);
         /* files on hosts that take no part cannot be served */
@@ -230,7 +212,7 @@ static void any_strategy_and_world_size_loads_what_another_saved(void **state)
         {OVER_REPLICAS, 4, 2, PRECISION_BF16, OFFLOAD_OPTIMIZER | OFFLOAD_DISK}};
     for (size_t i = 0; i < BASE_COUNT(FORMS); i++) {
         struct err e;
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         struct setting saved = run(FORMS[i].kind, FORMS[i].ranks, FORMS[i].accum, FORMS[i].p,
             (struct setting){.hosts = 1, .steps = 2, .offload = FORMS[i].offload});
         assert_int_equal(saved.rc, RC_OK);
@@ -250,7 +232,7 @@ static void the_fused_attention_of_gpt2_is_kept_apart(void **state)
 {
     (void)state;
     struct err e;
-    dir_remove(root, &e);
+    dir_remove(scratch, &e);
     model = "tiny-gpt2";
     struct setting saved =
         run(STRATEGY_DDP, 2, 1, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 2});
@@ -269,7 +251,7 @@ static void a_resumed_run_has_the_same_bits_as_an_uninterrupted_one(void **state
     struct setting whole =
         run(STRATEGY_ZERO3, 2, 2, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 4});
     struct err e;
-    dir_remove(root, &e);
+    dir_remove(scratch, &e);
     run(STRATEGY_ZERO3, 2, 2, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 2});
     struct setting rest = run(STRATEGY_ZERO3, 2, 2, PRECISION_FP32,
         (struct setting){.hosts = 1, .steps = 2, .is_loading = true, .load_step = -1});
@@ -285,7 +267,7 @@ static void a_lost_host_is_restored_from_its_partner(void **state)
     assert_int_equal(saved.rc, RC_OK);
     for (int lost = 0; lost < 2; lost++) {
         struct err e;
-        char *dir = base_printf("%s/host-%d", root, lost);
+        char *dir = base_printf("%s/host-%d", scratch, lost);
         assert_int_equal(dir_remove(dir, &e), RC_OK);
         free(dir);
         struct setting loaded = run(STRATEGY_ZERO3, 4, 1, PRECISION_FP32,
@@ -305,7 +287,7 @@ static void a_rank_that_cannot_save_is_the_cause_and_the_others_say_so(void **st
 {
     (void)state;
     struct err e;
-    char *path = base_printf("%s/host-1", root);
+    char *path = base_printf("%s/host-1", scratch);
     dir_remove(path, &e);
     assert_int_equal(file_write(path, "in the way", 10, 0600, &e), RC_OK);
     struct setting s =
@@ -321,7 +303,7 @@ static void without_partner_a_lost_host_is_one_clear_sentence(void **state)
     (void)state;
     run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32, (struct setting){.hosts = 2, .steps = 1});
     struct err e;
-    char *dir = base_printf("%s/host-1", root);
+    char *dir = base_printf("%s/host-1", scratch);
     dir_remove(dir, &e);
     free(dir);
     struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
@@ -339,7 +321,7 @@ static void a_damaged_file_sends_the_load_to_the_step_before(void **state)
         (struct setting){.hosts = 1, .is_loading = true, .load_step = 1});
     run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
         (struct setting){.hosts = 1, .steps = 1, .is_loading = true, .load_step = 1});
-    char *path = base_printf("%s/host-0/step-00000002/rank-0001.safetensors", root);
+    char *path = base_printf("%s/host-0/step-00000002/rank-0001.safetensors", scratch);
     FILE *f = fopen(path, "r+b");
     assert_non_null(f);
     fseek(f, -5, SEEK_END);
@@ -357,7 +339,7 @@ static void a_damaged_file_sends_the_load_to_the_step_before(void **state)
 
 static void cut_manifest(int host)
 {
-    char *path = base_printf("%s/host-%d/step-00000002/manifest.json", root, host);
+    char *path = base_printf("%s/host-%d/step-00000002/manifest.json", scratch, host);
     assert_int_equal(truncate(path, 100), 0);
     free(path);
 }
@@ -402,7 +384,7 @@ static void any_changed_byte_is_found(void **state)
     static const char *const NAMES[] = {
         "manifest.json", "rank-0000.safetensors", "rank-0001.safetensors"};
     for (int i = 0; i < 30; i++) {
-        char *path = base_printf("%s/host-0/step-00000002/%s", root, NAMES[i % 3]);
+        char *path = base_printf("%s/host-0/step-00000002/%s", scratch, NAMES[i % 3]);
         FILE *f = fopen(path, "r+b");
         assert_non_null(f);
         long at = (long)(random_bits(11, (uint64_t)i) % (uint64_t)file_size(path));
@@ -486,7 +468,7 @@ static void a_save_is_of_the_step_it_began_at_though_training_goes_on(void **sta
         {STRATEGY_ZERO2, OFFLOAD_OPTIMIZER, false}};
     for (size_t i = 0; i < BASE_COUNT(FORMS); i++) {
         struct err e;
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         struct beside b = run_beside(FORMS[i].kind, FORMS[i].offload,
             (struct beside){.s = {.hosts = 2, .has_partner = true, .is_sync = FORMS[i].is_sync}});
         assert_int_equal(b.s.report.step, 3);
@@ -508,12 +490,12 @@ static void with_and_without_a_copy_the_files_are_the_same(void **state)
     char hex[2][HASH128_HEX];
     for (int i = 0; i < 2; i++) {
         struct err e;
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         struct setting s = run(STRATEGY_ZERO3, 2, 1, PRECISION_BF16,
             (struct setting){.hosts = 1, .steps = 2, .is_sync = i == 1});
-        char *path = base_printf("%s/host-0/step-00000002/rank-0001.safetensors", root);
+        char *path = base_printf("%s/host-0/step-00000002/rank-0001.safetensors", scratch);
         assert_int_equal(hash128_file(path, hex[i], &e), RC_OK);
-        char *other = base_printf("%s/host-0/step-00000002/rank-0000.safetensors", root);
+        char *other = base_printf("%s/host-0/step-00000002/rank-0000.safetensors", scratch);
         assert_int_equal(s.report.bytes, file_size(path) + file_size(other));
         free(path);
         free(other);
@@ -526,7 +508,7 @@ static void a_save_that_is_given_up_does_not_count(void **state)
     (void)state;
     struct beside b =
         run_beside(STRATEGY_ZERO3, 0, (struct beside){.s = {.hosts = 1}, .is_cut = true});
-    char *half = base_printf("%s/host-0/step-00000006", root);
+    char *half = base_printf("%s/host-0/step-00000006", scratch);
     bool is_whole = file_exists(half); /* it may have been quicker than the end */
     struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
         (struct setting){.hosts = 1, .is_loading = true, .load_step = -1});
@@ -546,11 +528,11 @@ static void old_checkpoints_and_leavings_go_but_the_last_ones_stay(void **state)
                 .hosts = 1, .steps = 1, .is_loading = i > 0, .load_step = -1, .keep = 2});
     static const bool STAYS[] = {false, false, true, true};
     for (int i = 0; i < 4; i++) {
-        char *path = base_printf("%s/host-0/step-%08d", root, i + 1);
+        char *path = base_printf("%s/host-0/step-%08d", scratch, i + 1);
         assert_int_equal(file_exists(path), STAYS[i]);
         free(path);
     }
-    char *tmp = base_printf("%s/host-0/step-%08d.tmp", root, 4);
+    char *tmp = base_printf("%s/host-0/step-%08d.tmp", scratch, 4);
     assert_false(file_exists(tmp));
     free(tmp);
 }
@@ -566,7 +548,7 @@ static void steps_of_an_abandoned_course_go_when_the_new_one_is_saved(void **sta
     struct setting other = run(STRATEGY_ZERO1, 2, 2, PRECISION_FP32,
         (struct setting){.hosts = 1, .steps = 2, .is_loading = true, .load_step = 1, .keep = 2});
     for (int i = 1; i < 5; i++) {
-        char *path = base_printf("%s/host-0/step-%08d", root, i);
+        char *path = base_printf("%s/host-0/step-%08d", scratch, i);
         assert_int_equal(file_exists(path), (i == 2) || (i == 3));
         free(path);
     }
@@ -581,8 +563,8 @@ static void a_folder_that_cannot_be_written_leaves_the_old_checkpoint(void **sta
     (void)state;
     run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32, (struct setting){.hosts = 1, .steps = 1});
     /* a full disk is tried end to end; here a file stands where the folder should be */
-    char *host = base_printf("%s/host-0", root);
-    char *moved = base_printf("%s/kept", root);
+    char *host = base_printf("%s/host-0", scratch);
+    char *moved = base_printf("%s/kept", scratch);
     assert_int_equal(rename(host, moved), 0);
     FILE *f = fopen(host, "w");
     fclose(f);
@@ -617,7 +599,7 @@ static void a_disk_that_fills_up_leaves_the_old_checkpoint_and_nothing_else(void
     assert_int_equal(failed.rc, RC_IO);
     assert_non_null(strstr(failed.msg, "checkpoint of step 2: cannot write"));
     assert_non_null(strstr(failed.msg, "File too large"));
-    char *tmp = base_printf("%s/host-0/step-00000002.tmp", root);
+    char *tmp = base_printf("%s/host-0/step-00000002.tmp", scratch);
     assert_false(file_exists(tmp));
     free(tmp);
     struct setting loaded = run(STRATEGY_ZERO3, 2, 1, PRECISION_FP32,
@@ -630,7 +612,7 @@ static void a_disk_that_fills_up_leaves_the_old_checkpoint_and_nothing_else(void
 
 static char *write_bytes(const char *name, const char *header, uint64_t claimed, size_t data)
 {
-    char *path = path_join(root, name);
+    char *path = path_join(scratch, name);
     FILE *f = fopen(path, "wb");
     for (int i = 0; i < 8; i++)
         fputc((int)(claimed >> (8 * i) & 255), f);
@@ -676,7 +658,7 @@ static void lying_headers_are_refused(void **state)
 
 int test_checkpoint(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define T(f) cmocka_unit_test_setup_teardown(f, scratch_make, scratch_remove)
     const struct CMUnitTest tests[] = {
         T(random_pairs_load_what_the_other_saved),
         T(any_strategy_and_world_size_loads_what_another_saved),

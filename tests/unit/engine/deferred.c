@@ -19,22 +19,7 @@
 #include "engine/init.h"
 #include "engine/poison.h"
 #include "lib_ranks.h"
-
-static char root[] = "/tmp/berth-deferred-XXXXXX"; /* scratch folder of the test */
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct err e;
-    (void)state;
-    dir_remove(root, &e);
-    return 0;
-}
+#include "lib_scratch.h"
 
 enum { STEPS = 6, SKIPPED = 3, EVALUATED = 2, SAVED = 4, HASHES = 2 };
 
@@ -101,8 +86,9 @@ static void save_and_return(struct rank *r)
     struct course *c = r->arg;
     struct err e = ERR_INIT, passed_over = ERR_INIT;
     int host_of[4] = {0};
-    char *dir = base_printf("%s/%s-%s-%lld", root, strategy_kind_name(r->schedule->strategy.kind),
-        offload_name(r->schedule->strategy.offload), (long long)r->schedule->strategy.grad_accum);
+    char *dir = base_printf("%s/%s-%s-%lld", scratch,
+        strategy_kind_name(r->schedule->strategy.kind), offload_name(r->schedule->strategy.offload),
+        (long long)r->schedule->strategy.grad_accum);
     struct checkpoint *cp;
     struct checkpoint_report report;
     struct checkpoint_info info = {.step = SAVED, .seed = 1};
@@ -284,5 +270,5 @@ int test_deferred(void)
         cmocka_unit_test(saves_and_returns_find_no_update_missing_and_none_too_many),
         cmocka_unit_test(the_first_step_updates_nothing_and_the_second_does),
     };
-    return cmocka_run_group_tests_name("engine/deferred", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("engine/deferred", tests, scratch_make, scratch_remove);
 }

@@ -20,19 +20,6 @@
 #include "lib_count.h"
 #include "lib_ranks.h"
 
-static void count_bytes(struct rank *r)
-{
-    struct comm_volume *sent = r->arg;
-    struct err e = ERR_INIT;
-    ranks_check(init_state(r->x, 1, &e), &e);
-    ranks_check(comm_barrier(r->comm, &e), &e);
-    struct comm_volume before = comm_sent(r->comm);
-    ranks_train(r, 1, 1, NULL);
-    struct comm_volume after = comm_sent(r->comm);
-    if (r->rank == 0)
-        *sent = (struct comm_volume){after.inside - before.inside, after.across - before.across};
-}
-
 /* Of tiny-llama in fp32, padded for so many shards; *small: of units of 64 KiB and less. */
 static uint64_t parameter_bytes(int shards, uint64_t *small)
 {
@@ -61,7 +48,7 @@ static void ranks_send_the_bytes_of_the_closed_forms(void **state)
         struct rank_options o = {
             .model = "tiny-llama", .strategy = ranks_strategy((enum strategy_kind)k, 4, 3)};
         struct comm_volume sent;
-        ranks_run(&o, count_bytes, &sent);
+        ranks_run(&o, ranks_count_bytes, &sent);
         const uint64_t times[] = {2, 2, 4};
         assert_int_equal(sent.inside, times[k] * p / 4 * 3);
         assert_int_equal(sent.across, 0);
@@ -83,7 +70,7 @@ static void two_hosts_send_the_bytes_of_the_closed_forms(void **state)
             .strategy = ranks_strategy((enum strategy_kind)k, 4, 3),
             .ranks_per_host = 2};
         struct comm_volume sent;
-        ranks_run(&o, count_bytes, &sent);
+        ranks_run(&o, ranks_count_bytes, &sent);
         const uint64_t times[] = {2, 2, 4};
         assert_int_equal(sent.inside, times[k] * (large / 2 + small / 4));
         assert_int_equal(sent.across, times[k] * (large / 4 + small / 2));
@@ -94,7 +81,7 @@ static void two_hosts_send_the_bytes_of_the_closed_forms(void **state)
     o.strategy.shard_degree = 2;
     o.strategy.reshard_after_forward = false;
     struct comm_volume sent;
-    ranks_run(&o, count_bytes, &sent);
+    ranks_run(&o, ranks_count_bytes, &sent);
     uint64_t p = parameter_bytes(2, &small);
     assert_int_equal(sent.inside, 3 * (p + p) / 2);
     assert_int_equal(sent.across, 2 * (p / 2) / 2);

@@ -21,19 +21,18 @@
 #include "engine/weights.h"
 #include "kernels/kernels.h"
 #include "lib_ranks.h"
-
-static char root[] = "/tmp/berth-export-XXXXXX";
+#include "lib_scratch.h"
 
 static char *in_root(const char *name)
 {
-    return path_join(root, name);
+    return path_join(scratch, name);
 }
 
 static void fresh_root(void)
 {
     struct err e = ERR_INIT;
-    ranks_check(dir_remove(root, &e), &e);
-    ranks_check(dir_make(root, 0755, &e), &e);
+    ranks_check(dir_remove(scratch, &e), &e);
+    ranks_check(dir_make(scratch, 0755, &e), &e);
 }
 
 /* --- a checkpoint --- */
@@ -203,7 +202,7 @@ static void change_byte(const char *name, int64_t from_end)
 static int left_overs(void)
 {
     int n = 0;
-    DIR *d = opendir(root);
+    DIR *d = opendir(scratch);
     const struct dirent *entry;
     while ((entry = readdir(d)))
         n += str_starts(entry->d_name, ".export");
@@ -314,19 +313,6 @@ static void an_empty_folder_is_taken_and_slashes_at_the_end_do_not_matter(void *
     free(config);
 }
 
-static int make_root(void **state)
-{
-    (void)state;
-    return mkdtemp(root) ? 0 : 1;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    struct err e;
-    return dir_remove(root, &e) ? 1 : 0;
-}
-
 int test_export_weights(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,5 +320,6 @@ int test_export_weights(void)
         cmocka_unit_test(nothing_damaged_or_half_done_is_exported),
         cmocka_unit_test(an_empty_folder_is_taken_and_slashes_at_the_end_do_not_matter),
     };
-    return cmocka_run_group_tests_name("engine/export_weights", tests, make_root, remove_root);
+    return cmocka_run_group_tests_name(
+        "engine/export_weights", tests, scratch_make, scratch_remove);
 }

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/comm.h"
+#include "engine/init.h"
 #include "engine/random.h"
 #include "kernels/kernels.h"
 
@@ -234,4 +235,17 @@ void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses)
             losses[i] = out.loss;
     }
     ranks_check(executor_flush(r->x, &e), &e);
+}
+
+void ranks_count_bytes(struct rank *r)
+{
+    struct comm_volume *sent = r->arg;
+    struct err e = ERR_INIT;
+    ranks_check(init_state(r->x, 1, &e), &e);
+    ranks_check(comm_barrier(r->comm, &e), &e);
+    struct comm_volume before = comm_sent(r->comm);
+    ranks_train(r, 1, 1, NULL);
+    struct comm_volume after = comm_sent(r->comm);
+    if (r->rank == 0)
+        *sent = (struct comm_volume){after.inside - before.inside, after.across - before.across};
 }

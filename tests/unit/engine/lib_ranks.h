@@ -57,6 +57,8 @@ enum rc batch_fill(void *arg, int64_t micro, const struct micro_data *out, struc
 
 /* n steps of AdamW with fixed constants; losses may be NULL. Starts at step first (from 1). */
 void ranks_train(struct rank *r, int64_t first, int64_t n, double *losses);
+/* For ranks_run; arg is a struct comm_volume *: what rank 0 sends in a step. */
+void ranks_count_bytes(struct rank *r);
 /* One of them, which may fail. */
 enum rc ranks_try_step(struct rank *r, int64_t step, struct err *e);
 

@@ -342,19 +342,6 @@ static void gathers_leave_alone_what_is_kept(void **state)
 
 /* --- volumes --- */
 
-static void count_bytes(struct rank *r)
-{
-    struct comm_volume *sent = r->arg;
-    struct err e = ERR_INIT;
-    ranks_check(init_state(r->x, 1, &e), &e);
-    ranks_check(comm_barrier(r->comm, &e), &e);
-    struct comm_volume before = comm_sent(r->comm);
-    ranks_train(r, 1, 1, NULL);
-    struct comm_volume after = comm_sent(r->comm);
-    if (r->rank == 0)
-        *sent = (struct comm_volume){after.inside - before.inside, after.across - before.across};
-}
-
 /* Of the ranks' parts of all units of tiny-llama, over so many shards and then parts: in blocks,
  * and as they are. */
 static uint64_t piece_bytes(int shards, int parts, bool is_plain)
@@ -385,7 +372,7 @@ static void ranks_send_the_bytes_of_the_closed_forms(void **state)
         s.reshard_after_forward = false;
         struct rank_options o = {.model = "tiny-llama", .strategy = s};
         struct comm_volume sent;
-        ranks_run(&o, count_bytes, &sent);
+        ranks_run(&o, ranks_count_bytes, &sent);
         assert_int_equal(sent.inside, want[k] * 3);
         assert_int_equal(sent.across, 0);
     }
@@ -400,7 +387,7 @@ static void between_hosts_only_sums_of_shards_travel(void **state)
     s.reshard_after_forward = false;
     struct rank_options o = {.model = "tiny-llama", .strategy = s, .ranks_per_host = 2};
     struct comm_volume sent;
-    ranks_run(&o, count_bytes, &sent);
+    ranks_run(&o, ranks_count_bytes, &sent);
     assert_int_equal(sent.inside, 3 * 2 * piece_bytes(2, 1, false));
     assert_int_equal(sent.across, 2 * piece_bytes(2, 2, false));
 }

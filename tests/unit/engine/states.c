@@ -16,25 +16,7 @@
 #include "engine/init.h"
 #include "engine/poison.h"
 #include "lib_ranks.h"
-
-static char *root; /* scratch folder of the test */
-
-static int set_up(void **state)
-{
-    char name[] = "/tmp/berth-states-XXXXXX";
-    (void)state;
-    root = strdup(mkdtemp(name));
-    return root ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    struct err e;
-    (void)state;
-    dir_remove(root, &e);
-    free(root);
-    return 0;
-}
+#include "lib_scratch.h"
 
 /* Steps first + 1 .. last, from the newest checkpoint or from the start, and a save if wanted. */
 struct course {
@@ -69,7 +51,7 @@ static void go(struct rank *r)
     struct err e = ERR_INIT, passed_over = ERR_INIT;
     int host_of[16] = {0};
     struct checkpoint_options o = {
-        .dir = root, .host_of = host_of, .is_async = !c->is_sync, .keep = 2, .collective_s = 60};
+        .dir = scratch, .host_of = host_of, .is_async = !c->is_sync, .keep = 2, .collective_s = 60};
     struct checkpoint *k;
     struct checkpoint_info info = {.step = 0, .seed = 5};
     struct checkpoint_report report;
@@ -148,7 +130,7 @@ static void sgd_goes_on_with_the_same_bits(void **state)
     for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
         struct strategy s = sgd((enum strategy_kind)k, 2, PRECISION_FP32);
         struct course whole = run("tiny-gpt2", s, (struct course){.last = 4});
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         run("tiny-gpt2", s, (struct course){.last = 2, .is_saving = true, .is_sync = k % 2});
         s = sgd(k == STRATEGY_DDP ? STRATEGY_ZERO3 : STRATEGY_DDP, 2, PRECISION_FP32);
         struct course rest = run("tiny-gpt2", s, (struct course){.last = 4, .is_loading = true});
@@ -168,7 +150,7 @@ static void states_of_another_optimizer_are_refused_by_name(void **state)
     for (int is_sgd = 0; is_sgd < 2; is_sgd++) {
         struct strategy a = base(STRATEGY_ZERO1, 2, PRECISION_FP32);
         struct strategy b = sgd(STRATEGY_ZERO1, 2, PRECISION_FP32);
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         run("tiny-llama", is_sgd ? b : a, (struct course){.last = 1, .is_saving = true});
         struct course c = run("tiny-llama", is_sgd ? a : b, (struct course){.is_loading = true});
         assert_int_equal(c.rc, RC_INVALID);
@@ -244,7 +226,7 @@ static void every_form_goes_on_with_the_same_bits(void **state)
         for (size_t f = 0; f < BASE_COUNT(FORMS); f++) {
             struct strategy s = form((enum strategy_kind)k, k == STRATEGY_HSDP ? 4 : 2, FORMS[f]);
             struct course whole = run("tiny-llama", s, (struct course){.last = 4});
-            dir_remove(root, &e);
+            dir_remove(scratch, &e);
             struct course half = {.last = 2, .is_saving = true, .is_sync = f % 2};
             half = run("tiny-llama", s, half);
             struct course rest =
@@ -261,7 +243,7 @@ static void every_form_loads_what_another_saved_at_another_world_size(void **sta
     (void)state;
     struct err e;
     for (size_t f = 0; f < BASE_COUNT(FORMS); f++) {
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         struct strategy s = form(f % 2 ? STRATEGY_DDP : STRATEGY_ZERO3, 2, FORMS[f]);
         struct course saved = run("tiny-gpt2", s, (struct course){.last = 2, .is_saving = true});
         uint64_t pure = 0;
@@ -340,7 +322,7 @@ static void moments_go_on_with_the_same_bits(void **state)
             if (k == STRATEGY_ZERO1)
                 s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_DISK;
             struct course whole = run("tiny-gpt2", s, (struct course){.last = 4});
-            dir_remove(root, &e);
+            dir_remove(scratch, &e);
             struct course half = {.last = 2, .is_saving = true, .is_sync = f % 2};
             half = run("tiny-gpt2", s, half);
             struct course rest =
@@ -358,7 +340,7 @@ static void moments_load_into_any_form_at_another_world_size(void **state)
     (void)state;
     struct err e;
     for (size_t f = 0; f < BASE_COUNT(MOMENTS); f++) {
-        dir_remove(root, &e);
+        dir_remove(scratch, &e);
         struct strategy s = moments(STRATEGY_ZERO2, 2, MOMENTS[f], OPTIMIZER_ADAMW);
         struct course saved = run("tiny-llama", s, (struct course){.last = 2, .is_saving = true});
         for (size_t g = 0; g < BASE_COUNT(MOMENTS); g++) {
@@ -393,5 +375,5 @@ int test_states(void)
         cmocka_unit_test(moments_go_on_with_the_same_bits),
         cmocka_unit_test(moments_load_into_any_form_at_another_world_size),
     };
-    return cmocka_run_group_tests_name("engine/states", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("engine/states", tests, scratch_make, scratch_remove);
 }

@@ -18,12 +18,11 @@
 #include "engine/safetensors.h"
 #include "engine/weights.h"
 #include "lib_ranks.h"
-
-static char root[] = "/tmp/berth-weights-XXXXXX";
+#include "lib_scratch.h"
 
 static char *in_root(const char *name)
 {
-    return path_join(root, name);
+    return path_join(scratch, name);
 }
 
 static void write_file(const char *name, const void *data, size_t n)
@@ -37,8 +36,8 @@ static void write_file(const char *name, const void *data, size_t n)
 static void fresh_root(void)
 {
     struct err e = ERR_INIT;
-    ranks_check(dir_remove(root, &e), &e);
-    ranks_check(dir_make(root, 0755, &e), &e);
+    ranks_check(dir_remove(scratch, &e), &e);
+    ranks_check(dir_make(scratch, 0755, &e), &e);
 }
 
 /* --- one file --- */
@@ -312,7 +311,7 @@ static void checkpoints_that_do_not_fit_the_model_are_refused(void **state)
         size_t n =
             apply(cases[i].change, list, sound_entries(&m, list), cases[i].name, cases[i].to);
         write_entries("model.safetensors", list, n);
-        enum rc rc = read_all(root, &m, &e);
+        enum rc rc = read_all(scratch, &m, &e);
         if (rc != (cases[i].word ? RC_INVALID : RC_OK))
             fail_msg("case %zu: %d, %s", i, rc, e.msg);
         if (rc && (!strstr(e.msg, cases[i].word) || !strstr(e.msg, "model.safetensors")))
@@ -346,7 +345,7 @@ static void half_precision_is_widened_exactly(void **state)
     memcpy(text.p + at, bits, sizeof(bits));
     write_file("model.safetensors", text.p, text.len);
     float got[8];
-    ranks_check(weights_open(&w, root, &m, &e), &e);
+    ranks_check(weights_open(&w, scratch, &m, &e), &e);
     ranks_check(weights_read(w, model_units(&m) - 1, T_FINAL_NORM_W, 0, 8, got, &e), &e);
     assert_memory_equal(got, want, sizeof(got));
     weights_close(w);
@@ -396,7 +395,7 @@ static void an_index_is_held_to_its_files(void **state)
     for (size_t i = 0; i < BASE_COUNT(cases); i++) {
         struct err e = ERR_INIT;
         write_indexed(&m, cases[i].first, cases[i].more);
-        enum rc rc = read_all(root, &m, &e);
+        enum rc rc = read_all(scratch, &m, &e);
         if (!rc != !cases[i].word)
             fail_msg("case %zu: %d, %s", i, rc, e.msg);
         if (rc && !strstr(e.msg, cases[i].word))
@@ -406,7 +405,7 @@ static void an_index_is_held_to_its_files(void **state)
     struct entry extra = {.name = "y", .dtype = "F32", .dims = 1, .shape = {1}};
     write_indexed(&m, "a.safetensors", ",\"y\":\"c.safetensors\"");
     write_entries("c.safetensors", &extra, 1);
-    assert_int_equal(read_all(root, &m, &e), RC_INVALID);
+    assert_int_equal(read_all(scratch, &m, &e), RC_INVALID);
     assert_non_null(strstr(e.msg, "holds 'y', which model"));
     write_indexed(&m, "a.safetensors", "");
     char *index = in_root("model.safetensors.index.json");
@@ -420,7 +419,7 @@ static void a_folder_without_weights_says_what_it_looked_for(void **state)
     struct err e = ERR_INIT;
     struct model m = tiny("tiny-llama");
     fresh_root();
-    assert_int_equal(read_all(root, &m, &e), RC_NOT_FOUND);
+    assert_int_equal(read_all(scratch, &m, &e), RC_NOT_FOUND);
     assert_non_null(strstr(e.msg, "holds neither model.safetensors nor"));
 }
 
@@ -448,7 +447,7 @@ static void a_config_of_another_model_is_refused_by_field(void **state)
         ranks_check(model_to_config(&config, &other, "float32", &e), &e);
         char *text = json_print(config, true);
         write_file("config.json", text, strlen(text));
-        enum rc rc = read_all(root, &m, &e);
+        enum rc rc = read_all(scratch, &m, &e);
         assert_int_equal(rc, i < BASE_COUNT(fields) ? RC_INVALID : RC_OK);
         if (rc && (!strstr(e.msg, fields[i].field) || !strstr(e.msg, "config.json")))
             fail_msg("'%s' lacks '%s'", e.msg, fields[i].field);
@@ -463,7 +462,7 @@ static void start_from(struct rank *r)
 {
     struct err e = ERR_INIT;
     struct err *out = r->arg;
-    enum rc rc = init_from_weights(r->x, root, &e);
+    enum rc rc = init_from_weights(r->x, scratch, &e);
     assert_int_not_equal(rc, RC_OK);
     if (rc != RC_PEER)
         *out = e;
@@ -490,19 +489,6 @@ static void ranks_that_need_other_parts_fail_together(void **state)
     assert_non_null(strstr(e.msg, "model.norm.weight"));
 }
 
-static int make_root(void **state)
-{
-    (void)state;
-    return mkdtemp(root) ? 0 : 1;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    struct err e;
-    return dir_remove(root, &e) ? 1 : 0;
-}
-
 int test_weights(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,5 +500,5 @@ int test_weights(void)
         cmocka_unit_test(a_config_of_another_model_is_refused_by_field),
         cmocka_unit_test(ranks_that_need_other_parts_fail_together),
     };
-    return cmocka_run_group_tests_name("engine/weights", tests, make_root, remove_root);
+    return cmocka_run_group_tests_name("engine/weights", tests, scratch_make, scratch_remove);
 }
