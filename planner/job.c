@@ -645,6 +645,15 @@ static enum rc finish_precision(struct job *j, struct err *e)
     return is_bundled_fp8 ? precision_check_model(PRECISION_FP8, &j->model, e) : RC_OK;
 }
 
+static const char *const sharding_gradients[] = {"zero2", "zero3", "hsdp", NULL};
+
+static bool allows_any(const char *list, const char *const *words)
+{
+    while (*words && !job_allows(list, *words))
+        words++;
+    return *words != NULL;
+}
+
 /* Of other engines how weights and gradients are kept is their own. */
 static enum rc check_kept(const struct job *j, struct err *e)
 {
@@ -656,6 +665,10 @@ static enum rc check_kept(const struct job *j, struct err *e)
     if (j->fp8_gradients && !profile_of(j->engine)->is_bundled)
         return err_set(
             e, RC_USAGE, "how engine %s keeps gradients is its own affair", engine_name(j->engine));
+    if (j->fp8_gradients && !allows_any(j->strategy, sharding_gradients))
+        return err_set(e, RC_USAGE,
+            "gradients wait in fp8 where they are sharded: with zero2, zero3 or hsdp, and the job "
+            "allows none of them");
     if (j->master_bytes == MASTER_FP32 || (profile_of(j->engine)->is_bundled && has_16bit))
         return RC_OK;
     if (has_16bit)

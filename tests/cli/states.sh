@@ -91,6 +91,9 @@ a_job_says_how_weights_are_kept() {
     echo '{"model": "nano-llama", "tokens": "1M", "master": "half"}' >"$tmp/job.json"
     exits 2 "${plan[@]}" "$tmp/job.json"
     says "unknown form of master weights 'half'" "$tmp/err"
+    echo '{"model": "nano-llama", "tokens": "1M"}' >"$tmp/job.json"
+    exits 2 "${plan[@]}" "$tmp/job.json" --gradients fp8 --strategy ddp
+    says "with zero2, zero3 or hsdp, and the job allows none of them" "$tmp/err"
 }
 
 t "sgd keeps a moment less" sgd_keeps_a_moment_less
