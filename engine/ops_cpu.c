@@ -123,11 +123,9 @@ static enum rc norm_bwd(const struct run *r)
     return RC_OK;
 }
 
-static float fp8_unit(const void *q, int64_t elems)
+static const float *fp8_unit(const void *q, int64_t elems)
 {
-    float unit;
-    memcpy(&unit, (const char *)q + schedule_fp8_unit_at(elems), sizeof(unit));
-    return unit;
+    return (const float *)(const void *)((const char *)q + schedule_fp8_unit_at(elems));
 }
 
 /* Products of fp8 tensors are NT. */
@@ -323,16 +321,13 @@ static enum rc gelu_bwd(const struct run *r)
 static enum rc cross_entropy(const struct run *r)
 {
     double *scalars = r->arg[2];
-    double counted = 0; /* the step's count is already in the scalars */
-    double targets = scalars[SCALAR_TARGETS];
     struct k_cross_entropy a = {.type = r->type,
         .tokens = r->op->dim[0],
         .vocab = r->op->dim[1],
-        .scale = targets > 0 ? (float)(1 / targets) : 0,
+        .divisor = &scalars[SCALAR_TARGETS],
         .logits = r->arg[0],
         .targets = r->arg[1],
-        .loss_sum = &scalars[SCALAR_LOSS_SUM],
-        .target_count = &counted};
+        .loss_sum = &scalars[SCALAR_LOSS_SUM]};
     r->x->kernels->cross_entropy(r->pool, &a);
     return RC_OK;
 }

@@ -1,7 +1,5 @@
 #include "engine/ops_fp8.h"
 
-#include <string.h>
-
 #include "engine/comm.h"
 #include "kernels/kernels.h"
 
@@ -15,16 +13,30 @@ struct cast {
 
 /* --- activations and weights --- */
 
-static void put_unit(uint8_t *q, int64_t elems, float unit)
+/* Behind the bytes of an fp8 tensor. */
+static float *unit_of_tensor(uint8_t *q, int64_t elems)
 {
-    if (q)
-        memcpy(q + schedule_fp8_unit_at(elems), &unit, sizeof(unit));
+    return q ? (float *)(void *)(q + schedule_fp8_unit_at(elems)) : NULL;
+}
+
+/* The room behind its unit, for a magnitude that is needed until the cast is done. */
+static double *amax_of_tensor(uint8_t *q, int64_t elems)
+{
+    return (double *)(void *)(q + schedule_fp8_unit_at(elems)) + 1;
+}
+
+static const double *find_amax(const struct cast *c, const void *x, int64_t elems, uint8_t *q)
+{
+    double *amax = amax_of_tensor(q, elems);
+    c->x->kernels->zero(c->pool, amax, sizeof(*amax));
+    c->x->kernels->amax(c->pool, c->type, x, elems, amax);
+    return amax;
 }
 
 static void cast_fp8(const struct cast *c)
 {
     int64_t elems = c->op->dim[0] * c->op->dim[1], orders = c->op->dim[3];
-    float amax = 0;
+    double *known = NULL;
     int next = 1;
     struct k_quantise a = {.type = c->type,
         .format = c->op->dim[2] == FP8_E5M2 ? K_E5M2 : K_E4M3,
@@ -32,17 +44,15 @@ static void cast_fp8(const struct cast *c)
         .cols = c->op->dim[1],
         .x = c->arg[0]};
     if (orders & FP8_KNOWN_AMAX)
-        amax = (float)*(const double *)c->arg[next++];
-    else
-        c->x->kernels->amax(c->pool, c->type, a.x, elems, &amax);
-    a.unit = kernels_fp8_unit(a.format, amax);
+        known = c->arg[next++];
     if (orders & FP8_PLAIN)
         a.q = c->arg[next++];
     if (orders & FP8_TRANSPOSED)
         a.transposed = c->arg[next];
+    a.amax = known ? known : find_amax(c, a.x, elems, a.q ? a.q : a.transposed);
+    a.unit[0] = unit_of_tensor(a.q, elems);
+    a.unit[1] = unit_of_tensor(a.transposed, elems);
     c->x->kernels->quantise(c->pool, &a);
-    put_unit(a.q, elems, a.unit);
-    put_unit(a.transposed, elems, a.unit);
 }
 
 /* --- what a rank holds of a unit --- */
@@ -72,17 +82,15 @@ static void weight_amax(const struct cast *c)
 {
     const struct unit_layout *u = unit_of(c);
     size_t size = c->type == K_BF16 ? 2 : 4;
-    float amax[SCHEDULE_LINEARS] = {0};
     double *out = c->arg[1];
+    c->x->kernels->zero(c->pool, out, SCHEDULE_LINEARS * (int64_t)sizeof(*out));
     for (int i = 0; i < u->n; i++) {
         struct held h = held_of(c, &u->tensor[i]);
         int linear = schedule_linear_of(u->tensor[i].role);
         if (linear >= 0 && h.n > 0)
-            c->x->kernels->amax(c->pool, c->type, (const char *)c->arg[0] + (size_t)h.at * size,
-                h.n, &amax[linear]);
+            c->x->kernels->amax(
+                c->pool, c->type, (const char *)c->arg[0] + (size_t)h.at * size, h.n, &out[linear]);
     }
-    for (int i = 0; i < SCHEDULE_LINEARS; i++)
-        out[i] = (double)amax[i];
 }
 
 /* --- gradients --- */
@@ -92,12 +100,11 @@ static void grad_amax(const struct cast *c)
     const struct unit_layout *u = unit_of(c);
     const float *grad = c->arg[0];
     double *out = c->arg[1];
+    c->x->kernels->zero(c->pool, out, u->n * (int64_t)sizeof(*out));
     for (int i = 0; i < u->n; i++) {
         struct held h = held_of(c, &u->tensor[i]);
-        float amax = 0;
         if (h.n > 0)
-            c->x->kernels->amax(c->pool, K_FP32, grad + h.at, h.n, &amax);
-        out[i] = (double)amax;
+            c->x->kernels->amax(c->pool, K_FP32, grad + h.at, h.n, &out[i]);
     }
 }
 
@@ -113,17 +120,17 @@ static void grad_to_fp8(const struct cast *c)
         struct held h = held_of(c, &u->tensor[i]);
         if (h.n == 0)
             continue;
-        memset(q + at, 0, (size_t)(h.at - at));
+        c->x->kernels->zero(c->pool, q + at, h.at - at);
         struct k_quantise a = {.format = K_E4M3,
             .rows = 1,
             .cols = h.n,
-            .unit = kernels_fp8_unit(K_E4M3, (float)amax[i]),
+            .amax = &amax[i],
             .x = grad + h.at,
             .q = q + h.at};
         c->x->kernels->quantise(c->pool, &a);
         at = h.at + h.n;
     }
-    memset(q + at, 0, (size_t)(c->op->dim[0] - at));
+    c->x->kernels->zero(c->pool, q + at, c->op->dim[0] - at);
 }
 
 static void grad_from_fp8(const struct cast *c)
@@ -137,12 +144,11 @@ static void grad_from_fp8(const struct cast *c)
         struct held h = held_of(c, &u->tensor[i]);
         if (h.n == 0)
             continue;
-        memset(grad + at, 0, (size_t)(h.at - at) * sizeof(*grad));
-        c->x->kernels->fp8_to_fp32(
-            c->pool, K_E4M3, grad + h.at, q + h.at, kernels_fp8_unit(K_E4M3, (float)amax[i]), h.n);
+        c->x->kernels->zero(c->pool, grad + at, (h.at - at) * (int64_t)sizeof(*grad));
+        c->x->kernels->fp8_to_fp32(c->pool, K_E4M3, grad + h.at, q + h.at, &amax[i], h.n);
         at = h.at + h.n;
     }
-    memset(grad + at, 0, (size_t)(c->op->dim[0] - at) * sizeof(*grad));
+    c->x->kernels->zero(c->pool, grad + at, (c->op->dim[0] - at) * (int64_t)sizeof(*grad));
 }
 
 void ops_fp8_run(

@@ -1,8 +1,5 @@
 #include "engine/update_cpu.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "engine/comm.h"
 #include "engine/moment.h"
 #include "engine/random.h"
@@ -20,8 +17,7 @@ struct update {
     char *m, *v; /* v: AdamW's */
     struct k_weights weights;
     void *copy; /* parameters in use, where they are beside the weights; NULL */
-    double clip;
-    bool skip;
+    struct k_gate gate;
     uint64_t key; /* of what is rounded at random in the unit and step */
 };
 
@@ -32,17 +28,15 @@ struct run {
     double weight_decay;
 };
 
-static double clip_factor(const struct op_context *x, double norm)
-{
-    return x->clip_norm > 0 && norm > x->clip_norm ? x->clip_norm / (norm + 1e-6) : 1;
-}
-
 /* The same on every rank: loss and norm are sums over all of them by now. */
-static bool is_accepted(const struct op_context *x, const double *scalars)
+static struct k_gate gate_of(const struct op_context *x, const double *scalars)
 {
-    double norm = sqrt(scalars[SCALAR_SQUARES]);
-    double loss = scalars[SCALAR_LOSS_SUM] / scalars[SCALAR_TARGETS];
-    return isfinite(norm) && norm <= x->max_grad_norm && !(loss > x->max_loss);
+    return (struct k_gate){.squares = &scalars[SCALAR_SQUARES],
+        .loss_sum = &scalars[SCALAR_LOSS_SUM],
+        .targets = &scalars[SCALAR_TARGETS],
+        .clip_norm = x->clip_norm,
+        .max_norm = x->max_grad_norm,
+        .max_loss = x->max_loss};
 }
 
 /* Runs of one weight decay inside [first, first + elems) of the unit: matrices decay, vectors do
@@ -87,9 +81,9 @@ static void run_adamw(const struct update *p, const struct run *r)
         .beta2 = x->beta2,
         .eps = x->eps,
         .weight_decay = r->weight_decay,
-        .clip = p->clip,
+        .gate = p->gate,
         .step = x->step,
-        .skip = p->skip};
+        .skip = x->is_warm_up};
     x->kernels->adamw(p->pool, &a);
 }
 
@@ -103,8 +97,8 @@ static void run_sgd(const struct update *p, const struct run *r)
         .lr = x->lr,
         .momentum = x->momentum,
         .weight_decay = r->weight_decay,
-        .clip = p->clip,
-        .skip = p->skip};
+        .gate = p->gate,
+        .skip = x->is_warm_up};
     x->kernels->sgd(p->pool, &a);
 }
 
@@ -179,8 +173,7 @@ static struct update take_arguments(
     p.m = *arg++;
     p.v = p.is_sgd ? NULL : *arg++;
     const double *scalars = *arg++;
-    p.clip = clip_factor(x, sqrt(scalars[SCALAR_SQUARES]));
-    p.skip = x->is_warm_up || !is_accepted(x, scalars);
+    p.gate = gate_of(x, scalars);
     bool is_whole = op->dim[0] == x->schedule->unit[op->unit].elems;
     if (!is_whole)
         p.first = schedule_part_of(x->schedule, comm_rank(x->comm)) * op->dim[0];
@@ -197,5 +190,5 @@ void update_cpu(
     for (int64_t at = p.first, end = p.first + p.elems; at < end;)
         at = update_from(&p, at);
     if (p.copy && !p.weights.param)
-        memcpy(p.copy, p.weights.master, (size_t)p.elems * sizeof(float));
+        x->kernels->copy(pool, p.copy, p.weights.master, p.elems * (int64_t)sizeof(float));
 }

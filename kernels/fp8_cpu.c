@@ -43,11 +43,11 @@ static void amax(void *arg, int64_t first, int64_t last)
     }
 }
 
-void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, float *out)
+void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, double *out)
 {
     struct amax s = {.type = type};
     const int64_t batch = (int64_t)AMAX_BATCH * AMAX_BLOCK;
-    uint32_t most = fp8_to_bits(*out);
+    uint32_t most = fp8_to_bits((float)*out);
     for (int64_t at = 0; at < n; at += batch) {
         s.x = k_at(type, x, at);
         s.n = k_min(batch, n - at);
@@ -56,7 +56,7 @@ void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, 
         for (int64_t i = 0; i < blocks; i++)
             most = s.block[i] > most ? s.block[i] : most;
     }
-    *out = fp8_from_bits(most);
+    *out = (double)fp8_from_bits(most);
 }
 
 /* --- casts --- */
@@ -116,7 +116,7 @@ K_INLINE void cast_item(
 static void quantise(void *arg, int64_t first, int64_t last)
 {
     const struct k_quantise *a = arg;
-    float inverse = 1 / a->unit;
+    float inverse = 1 / kernels_fp8_unit(a->format, (float)*a->amax);
     for (int64_t i = first; i < last; i++)
         FP8_BY_FORMAT(a->format, CAST_BY_TYPE, a, i, inverse);
 }
@@ -126,6 +126,9 @@ void K_NAME(k_quantise)(struct pool *p, const struct k_quantise *a)
     bool is_turned = a->transposed;
     pool_run(p, is_turned ? k_blocks(a->rows, SQUARE) : k_blocks(a->rows * a->cols, K_GRAIN),
         quantise, (void *)a);
+    for (int i = 0; i < 2; i++)
+        if (a->unit[i])
+            *a->unit[i] = kernels_fp8_unit(a->format, (float)*a->amax);
 }
 
 /* --- back --- */
@@ -153,9 +156,9 @@ static void widen(void *arg, int64_t first, int64_t last)
     FP8_BY_FORMAT(w->format, widen_range, w, first * K_GRAIN, k_min(last * K_GRAIN, w->n));
 }
 
-void K_NAME(k_fp8_to_fp32)(
-    struct pool *p, enum k_type format, float *dst, const uint8_t *src, float unit, int64_t n)
+void K_NAME(k_fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
+    const double *amax, int64_t n)
 {
-    struct widen w = {format, dst, src, unit, n};
+    struct widen w = {format, dst, src, kernels_fp8_unit(format, (float)*amax), n};
     pool_run(p, k_blocks(n, K_GRAIN), widen, &w);
 }

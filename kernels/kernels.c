@@ -112,6 +112,19 @@ float kernels_fp8_unit(enum k_type format, float amax)
     return (float)ldexp(1, exponent < -126 ? -126 : exponent > 126 ? 126 : exponent);
 }
 
+/* --- updates --- */
+
+bool kernels_gate(const struct k_gate *g, double *clip)
+{
+    *clip = 1;
+    if (!g->squares)
+        return true;
+    double norm = sqrt(*g->squares), loss = *g->loss_sum / *g->targets;
+    if (g->clip_norm > 0 && norm > g->clip_norm)
+        *clip = g->clip_norm / (norm + 1e-6);
+    return isfinite(norm) && norm <= g->max_norm && !(loss > g->max_loss);
+}
+
 /* --- rotary embedding --- */
 
 int64_t kernels_rope_table_elems(const struct k_rope_table *r)

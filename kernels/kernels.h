@@ -16,6 +16,9 @@
  * overwritten become zero).
  * - Every function takes the pool that shares the work; NULL means the calling thread alone. The
  *   caller needs 1 MiB of stack.
+ * - Numbers that a step computes (units, sums, the norm) are taken and given by address, so that a
+ *   table whose memory and time are a GPU's can have the same functions: there the pool is a stream
+ *   (kernels/gpu.h), a call only submits, and addresses are the device's.
  *
  * Tolerances against exact arithmetic are stated and checked in tests/unit/kernels. */
 #ifndef KERNELS_KERNELS_H
@@ -120,11 +123,11 @@ struct k_qk_norm_bwd {
 struct k_matmul {
     enum k_type type; /* of A, B, bias, residual, and of C unless out_fp32 */
     enum k_form form;
-    bool is_fp8;          /* A is of this format and B of K_E4M3 instead; form is NT */
-    enum k_type a_format; /* K_E4M3, K_E5M2 */
-    float a_unit, b_unit; /* what elements count */
-    bool accumulate;      /* C += */
-    bool out_fp32;        /* C is fp32 */
+    bool is_fp8;                  /* A is of this format and B of K_E4M3 instead; form is NT */
+    enum k_type a_format;         /* K_E4M3, K_E5M2 */
+    const float *a_unit, *b_unit; /* what elements count */
+    bool accumulate;              /* C += */
+    bool out_fp32;                /* C is fp32 */
     int64_t m, n, k;
     const void *a, *b;
     const void *bias;     /* (n), or NULL */
@@ -211,16 +214,16 @@ struct k_gelu_bwd {
     void *dx; /* may be dy or x */
 };
 
-/* Row by row: *loss_sum += -log softmax(logits)[target], *target_count += 1 in the order of rows;
- * logits become scale * (softmax - one_hot(target)). A row with a target < 0 becomes zero and does
- * not count. */
+/* Row by row: *loss_sum += -log softmax(logits)[target] in the order of rows; logits become
+ * (softmax - one_hot(target)) / *divisor. A row with a target < 0 becomes zero and does not count;
+ * with a divisor of zero all do. */
 struct k_cross_entropy {
     enum k_type type;
     int64_t tokens, vocab;
-    float scale;
+    const double *divisor;  /* targets of the whole step */
     void *logits;           /* (tokens, vocab) */
     const int32_t *targets; /* below vocab: the caller has checked */
-    double *loss_sum, *target_count;
+    double *loss_sum;
 };
 
 /* How weights are kept that an optimizer updates in fp32. */
@@ -270,20 +273,29 @@ struct k_moment_range {
 };
 
 /* q = round(x / unit), to nearest even, and likewise its transpose; what is beyond the largest
- * number of the format becomes that, NaN stays NaN. The unit is a power of two (kernels_fp8_unit),
- * so that dividing by it is exact but where results vanish. */
+ * number of the format becomes that, NaN stays NaN. The unit is that of *amax (kernels_fp8_unit), a
+ * power of two, so that dividing by it is exact but where results vanish. */
 struct k_quantise {
     enum k_type type;   /* of x */
     enum k_type format; /* K_E4M3, K_E5M2 */
     int64_t rows, cols;
-    float unit;
+    const double *amax;
+    float *unit[2];      /* become the unit; either may be NULL */
     const void *x;       /* (rows, cols) */
     uint8_t *q;          /* (rows, cols), or NULL */
     uint8_t *transposed; /* (cols, rows), or NULL */
 };
 
+/* Whether a step's update counts, and the factor on its gradients: by the sums of that step. */
+struct k_gate {
+    const double *squares; /* of the gradient's norm; NULL: counts, factor 1 */
+    const double *loss_sum, *targets;
+    double clip_norm;          /* longer gradients are made that long; 0: none are */
+    double max_norm, max_loss; /* above them, or where the norm is not finite, nothing counts */
+};
+
 /* One AdamW step (decoupled decay) on a range with one weight decay:
- *   g = clip * grad;  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
+ *   g = clip * grad (clip: of the gate);  m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2
  *   w = w (1 - lr wd) - lr (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
  * An element's result depends on that element and the constants alone, so any split into ranges
  * gives the same bits; with moments in 8 bits, on those that share its scale: a range holds them
@@ -294,9 +306,9 @@ struct k_adamw {
     struct k_moment m, v;
     struct k_weights weights;
     double lr, beta1, beta2, eps, weight_decay;
-    double clip;  /* factor on the gradient, 1 when not clipped */
+    struct k_gate gate;
     int64_t step; /* of this update, from 1 */
-    bool skip;    /* leave weights, m and v alone; a copy is still written */
+    bool skip;    /* as if the gate were closed: weights, m and v stay; a copy is still written */
 };
 
 /* One step of SGD with momentum, as PyTorch's: m = momentum m + (clip * grad + wd w);  w -= lr m.
@@ -307,7 +319,7 @@ struct k_sgd {
     struct k_moment m;
     struct k_weights weights;
     double lr, momentum, weight_decay;
-    double clip;
+    struct k_gate gate;
     bool skip;
 };
 
@@ -379,17 +391,21 @@ struct kernels {
     void (*fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);
     void (*bf16_to_fp32)(struct pool *p, float *dst, const uint16_t *src, int64_t n);
     /* *amax = the largest of it and all |x|; NaN when there is one */
-    void (*amax)(struct pool *p, enum k_type type, const void *x, int64_t n, float *amax);
+    void (*amax)(struct pool *p, enum k_type type, const void *x, int64_t n, double *amax);
     void (*quantise)(struct pool *p, const struct k_quantise *a);
-    /* dst = src times unit, exact */
-    void (*fp8_to_fp32)(
-        struct pool *p, enum k_type format, float *dst, const uint8_t *src, float unit, int64_t n);
+    /* dst = src times the unit of *amax, exact */
+    void (*fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
+        const double *amax, int64_t n);
     /* dst += src; dst *= factor */
     void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
     void (*scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
     /* dst (+)= ((src[0] + src[1]) + src[2]) + ..., count >= 1; dst may be any of src. */
     void (*sum_ranks_f32)(
         struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+
+    /* Neither overlaps. */
+    void (*zero)(struct pool *p, void *x, int64_t bytes);
+    void (*copy)(struct pool *p, void *dst, const void *src, int64_t bytes);
 
     void (*encode)(struct pool *p, const struct k_encode *a);
     void (*decode)(struct pool *p, const struct k_decode *a);
@@ -415,6 +431,9 @@ int64_t kernels_wire_bytes(int64_t elems);
  * which amax does not exceed the format's largest number, from 2^-126 to 2^126; 1 for a tensor of
  * zeros, NaN where amax is not finite, which makes all of the tensor NaN. */
 float kernels_fp8_unit(enum k_type format, float amax);
+
+/* Whether the gate is open; *clip gets the factor. */
+bool kernels_gate(const struct k_gate *g, double *clip);
 
 /* Elements of a rope table, and its values: for every position cosines (head_dim/2), then sines
  * (head_dim/2), computed in double. */

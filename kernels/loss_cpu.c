@@ -8,6 +8,7 @@ enum { BATCH_ROWS = 256 };
 
 struct batch {
     const struct k_cross_entropy *a;
+    float scale;
     int64_t row;
     double loss[BATCH_ROWS];
 };
@@ -44,18 +45,19 @@ K_INLINE void row_gradient(void *x, int64_t n, float max, float factor, enum k_t
 }
 
 /* Turns a row of logits into its gradient; returns its loss. */
-K_INLINE double loss_row(const struct k_cross_entropy *a, void *x, int32_t target, enum k_type type)
+K_INLINE double loss_row(const struct batch *b, void *x, int32_t target, enum k_type type)
 {
+    const struct k_cross_entropy *a = b->a;
     if (target < 0) {
         memset(x, 0, (size_t)a->vocab * (type == K_BF16 ? 2 : 4));
         return 0;
     }
     float max = row_max(x, a->vocab, type), at_target = k_load(type, x, target);
     double sum = row_exp_sum(x, a->vocab, max, type);
-    float factor = (float)((double)a->scale / sum);
+    float factor = (float)((double)b->scale / sum);
     row_gradient(x, a->vocab, max, factor, type);
     float p = k_exp(at_target - max) * factor;
-    k_store(type, x, target, p - a->scale);
+    k_store(type, x, target, p - b->scale);
     return log(sum) + (double)max - (double)at_target;
 }
 
@@ -64,7 +66,7 @@ K_INLINE void loss_rows(struct batch *b, int64_t first, int64_t last, enum k_typ
     const struct k_cross_entropy *a = b->a;
     for (int64_t i = first; i < last; i++) {
         void *x = k_at_mut(type, a->logits, (b->row + i) * a->vocab);
-        b->loss[i] = loss_row(a, x, a->targets[b->row + i], type);
+        b->loss[i] = loss_row(b, x, a->targets[b->row + i], type);
     }
 }
 
@@ -76,14 +78,11 @@ static void cross_entropy(void *arg, int64_t first, int64_t last)
 
 void K_NAME(k_cross_entropy)(struct pool *p, const struct k_cross_entropy *a)
 {
-    struct batch b = {.a = a};
+    struct batch b = {.a = a, .scale = *a->divisor > 0 ? (float)(1 / *a->divisor) : 0};
     for (b.row = 0; b.row < a->tokens; b.row += BATCH_ROWS) {
         int64_t rows = k_min(BATCH_ROWS, a->tokens - b.row);
         pool_run(p, rows, cross_entropy, &b);
         for (int64_t i = 0; i < rows; i++)
-            if (a->targets[b.row + i] >= 0) {
-                *a->loss_sum += b.loss[i];
-                *a->target_count += 1;
-            }
+            *a->loss_sum += b.loss[i];
     }
 }

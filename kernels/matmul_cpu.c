@@ -137,7 +137,7 @@ static void settle(const struct product *p, float *tile, int64_t i, int64_t j)
     int64_t m = k_min(GEMM_MR, p->rows - i), n = k_min(GEMM_NR, p->cols - j);
     int64_t row = p->row + i, col = p->col + j;
     if (a->is_fp8)
-        scale_tile(tile, a->a_unit, a->b_unit);
+        scale_tile(tile, *a->a_unit, *a->b_unit);
     if (a->type == K_FP32 || a->out_fp32) {
         if (p->is_first)
             finish(a, tile, row, col, m, n);

@@ -229,7 +229,8 @@ static void adamw_largest(void *arg, int64_t first, int64_t last)
 
 void K_NAME(k_adamw)(struct pool *p, const struct k_adamw *a)
 {
-    if (a->skip) {
+    double clip;
+    if (!kernels_gate(&a->gate, &clip) || a->skip) {
         weights_keep(p, &a->weights, a->elems);
         return;
     }
@@ -237,7 +238,7 @@ void K_NAME(k_adamw)(struct pool *p, const struct k_adamw *a)
     double correction2 = 1 - pow(a->beta2, (double)a->step);
     struct adamw s = {
         .a = a,
-        .clip = (float)a->clip,
+        .clip = (float)clip,
         .beta1 = (float)a->beta1,
         .one_less_beta1 = (float)(1 - a->beta1),
         .beta2 = (float)a->beta2,
@@ -315,17 +316,18 @@ static void sgd_largest(void *arg, int64_t first, int64_t last)
 
 void K_NAME(k_sgd)(struct pool *p, const struct k_sgd *a)
 {
+    double clip;
+    if (!kernels_gate(&a->gate, &clip) || a->skip) {
+        weights_keep(p, &a->weights, a->elems);
+        return;
+    }
     struct sgd s = {
         .a = a,
-        .clip = (float)a->clip,
+        .clip = (float)clip,
         .momentum = (float)a->momentum,
         .decay = (float)a->weight_decay,
         .rate = (float)a->lr,
     };
-    if (a->skip) {
-        weights_keep(p, &a->weights, a->elems);
-        return;
-    }
     int64_t n = shares(&a->m, a->elems);
     if (a->m.form == K_MOMENT_FP8) {
         pool_run(p, n, sgd_largest, &s);

@@ -256,3 +256,17 @@ void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n)
 {
     K_NAME(k_sum_ranks_f32)(p, dst, &src, 1, n, true);
 }
+
+/* --- bytes --- */
+
+void K_NAME(k_zero)(struct pool *p, void *x, int64_t bytes)
+{
+    (void)p;
+    memset(x, 0, (size_t)bytes);
+}
+
+void K_NAME(k_copy)(struct pool *p, void *dst, const void *src, int64_t bytes)
+{
+    (void)p;
+    memcpy(dst, src, (size_t)bytes);
+}

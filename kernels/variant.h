@@ -311,14 +311,16 @@ void K_NAME(k_moment_read)(struct pool *p, float *dst, const struct k_moment *m,
 void K_NAME(k_moment_write)(struct pool *p, const struct k_moment_range *to, const float *src);
 void K_NAME(k_fp32_to_bf16)(struct pool *p, uint16_t *dst, const float *src, int64_t n);
 void K_NAME(k_bf16_to_fp32)(struct pool *p, float *dst, const uint16_t *src, int64_t n);
-void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, float *amax);
+void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, double *amax);
 void K_NAME(k_quantise)(struct pool *p, const struct k_quantise *a);
-void K_NAME(k_fp8_to_fp32)(
-    struct pool *p, enum k_type format, float *dst, const uint8_t *src, float unit, int64_t n);
+void K_NAME(k_fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
+    const double *amax, int64_t n);
 void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
 void K_NAME(k_scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
 void K_NAME(k_sum_ranks_f32)(
     struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+void K_NAME(k_zero)(struct pool *p, void *x, int64_t bytes);
+void K_NAME(k_copy)(struct pool *p, void *dst, const void *src, int64_t bytes);
 void K_NAME(k_encode)(struct pool *p, const struct k_encode *a);
 void K_NAME(k_decode)(struct pool *p, const struct k_decode *a);
 void K_NAME(k_sum_wires)(struct pool *p, const struct k_sum_wires *a);

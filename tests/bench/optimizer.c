@@ -49,7 +49,6 @@ static void bench_memory(int threads)
     struct pool *pool = pool_new(threads);
     struct k_adamw a = {.elems = PARAMS, .lr = 1e-9, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
     float *grad = floats(1e-3F);
-    a.clip = 1;
     a.grad = grad;
     a.weights.master = floats(1);
     a.m.fp32 = floats(0);

@@ -58,11 +58,18 @@ static int nearest(int f, double x)
     return best;
 }
 
+/* A magnitude with which numbers are cast as they are. */
+static const double *unit_one(enum k_type format)
+{
+    return &LARGEST[format == K_E5M2];
+}
+
 static uint8_t cast(const struct kernels *k, enum k_type format, float x)
 {
     uint8_t q = 0xa5;
     k->quantise(NULL,
-        &(struct k_quantise){.format = format, .rows = 1, .cols = 1, .unit = 1, .x = &x, .q = &q});
+        &(struct k_quantise){
+            .format = format, .rows = 1, .cols = 1, .amax = unit_one(format), .x = &x, .q = &q});
     return q;
 }
 
@@ -70,7 +77,7 @@ static float widen(const struct kernels *k, enum k_type format, int code)
 {
     uint8_t q = (uint8_t)code;
     float x = 0;
-    k->fp8_to_fp32(NULL, format, &x, &q, 1, 1);
+    k->fp8_to_fp32(NULL, format, &x, &q, unit_one(format), 1);
     return x;
 }
 
@@ -148,7 +155,7 @@ static void casts_find_the_nearest_value(void **state)
             .format = FORMATS[f],
             .rows = 1,
             .cols = N,
-            .unit = 1,
+            .amax = &LARGEST[f],
             .x = all,
             .q = q};
         k->quantise(NULL, &a);
@@ -208,11 +215,11 @@ static void the_largest_magnitude_is_found_wherever_it_is(void **state)
         for (size_t i = 0; i < BASE_COUNT(places); i++)
             EACH_TABLE(k)
             {
-                float amax = 0, more = 100;
+                double amax = 0, more = 100;
                 double before = array_get(&x, places[i]);
                 array_set(&x, places[i], -3.5);
                 k->amax(pool, type, x.data, N, &amax);
-                assert_true(amax >= 3.5f && amax <= 3.5f);
+                assert_true(amax >= 3.5 && amax <= 3.5);
                 k->amax(NULL, type, x.data, N, &more);
                 assert_true(more >= 100 && more <= 100);
                 array_set(&x, places[i], NAN);
@@ -241,21 +248,26 @@ static void a_tensor_is_cast_with_its_unit_and_turned(void **state)
         struct array x = array_random(type, rows * cols, 0, 1e-3, i + 1);
         uint8_t *q = base_alloc((size_t)(rows * cols)), *t = base_alloc((size_t)(rows * cols));
         uint8_t *alone = base_alloc((size_t)(rows * cols));
-        float amax = 0;
+        double amax = 0;
+        float unit[2] = {-1, -1};
         k->amax(NULL, type, x.data, rows * cols, &amax);
+        float want_unit = kernels_fp8_unit(FORMATS[f], (float)amax);
         struct k_quantise a = {.type = type,
             .format = FORMATS[f],
             .rows = rows,
             .cols = cols,
-            .unit = kernels_fp8_unit(FORMATS[f], amax),
+            .amax = &amax,
+            .unit = {&unit[0], &unit[1]},
             .x = x.data,
             .q = q,
             .transposed = t};
         k->quantise(pool, &a);
+        assert_memory_equal(&unit[0], &want_unit, sizeof(float));
+        assert_memory_equal(&unit[1], &want_unit, sizeof(float));
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < cols; c++) {
                 double at = array_get(&x, r * cols + c);
-                int want = nearest(f, at / (double)a.unit) | (signbit(at) ? 0x80 : 0);
+                int want = nearest(f, at / (double)want_unit) | (signbit(at) ? 0x80 : 0);
                 assert_int_equal(q[r * cols + c], want);
                 assert_int_equal(t[c * rows + r], want);
             }
@@ -276,14 +288,15 @@ static void infinity_makes_all_of_a_tensor_nan(void **state)
     (void)state;
     float x[] = {1, -INFINITY, 0, 2};
     uint8_t q[4];
-    float back[4], amax = 0;
+    float back[4];
+    double amax = 0;
     EACH_TABLE(k)
     {
         k->amax(NULL, K_FP32, x, 4, &amax);
         struct k_quantise a = {.format = K_E5M2, .rows = 1, .cols = 4, .x = x, .q = q};
-        a.unit = kernels_fp8_unit(K_E5M2, amax);
+        a.amax = &amax;
         k->quantise(NULL, &a);
-        k->fp8_to_fp32(NULL, K_E5M2, back, q, a.unit, 4);
+        k->fp8_to_fp32(NULL, K_E5M2, back, q, &amax, 4);
         for (int i = 0; i < 4; i++)
             assert_true(isnan(back[i]));
     }
@@ -364,8 +377,8 @@ static void check_product(
                 .form = K_NT,
                 .is_fp8 = true,
                 .a_format = FORMATS[a->f],
-                .a_unit = a->unit,
-                .b_unit = b->unit,
+                .a_unit = &a->unit,
+                .b_unit = &b->unit,
                 .out_fp32 = is_fp32,
                 .m = a->rows,
                 .n = b->rows,

@@ -149,7 +149,7 @@ static void rounding_at_random_is_right_on_average(void **state)
         m.first = 0;
         for (int64_t i = 0; i < MANY; i++)
             grad[i] = i % K_MOMENT_BLOCK == 0 ? 1 : (float)x;
-        struct k_sgd a = {.elems = MANY, .grad = grad, .m = m, .momentum = 0.5, .clip = 1};
+        struct k_sgd a = {.elems = MANY, .grad = grad, .m = m, .momentum = 0.5};
         a.weights.master = w;
         k->sgd(NULL, &a);
         k->moment_read(NULL, out, &m, MANY);
@@ -205,7 +205,6 @@ static struct k_adamw step_of(struct adam *s, int64_t at, int64_t n, int64_t ste
         .beta2 = 0.95,
         .eps = 1e-8,
         .weight_decay = 0.1,
-        .clip = 1,
         .step = step};
     for (int i = 0; i < 2; i++) {
         struct k_moment *m = i ? &a.v : &a.m;

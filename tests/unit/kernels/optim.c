@@ -34,6 +34,36 @@ static void state_release(struct state *s)
     array_free(&s->low);
 }
 
+/* A gradient of norm 4 that is made a quarter as long. */
+static const double squares = 16, loss_sum = 30, targets = 10;
+static const struct k_gate quarter = {.squares = &squares,
+    .loss_sum = &loss_sum,
+    .targets = &targets,
+    .clip_norm = 0.25 * (4 + 1e-6),
+    .max_norm = 100,
+    .max_loss = 5};
+
+static void a_step_counts_within_its_limits_only(void **state)
+{
+    (void)state;
+    double clip, nan = NAN, huge = INFINITY;
+    struct k_gate g = quarter;
+    assert_true(kernels_gate(&(struct k_gate){0}, &clip) && fabs(clip - 1) < 1e-15);
+    assert_true(kernels_gate(&g, &clip) && fabs(clip - 0.25) < 1e-15);
+    g.clip_norm = 5;
+    assert_true(kernels_gate(&g, &clip) && fabs(clip - 1) < 1e-15);
+    g.max_norm = 3.9;
+    assert_false(kernels_gate(&g, &clip));
+    g.max_norm = INFINITY;
+    g.max_loss = 2.9;
+    assert_false(kernels_gate(&g, &clip));
+    g.max_loss = INFINITY;
+    g.squares = &huge;
+    assert_false(kernels_gate(&g, &clip));
+    g.squares = &nan;
+    assert_false(kernels_gate(&g, &clip));
+}
+
 /* Elements first .. first + n - 1 as one call. */
 static struct k_adamw range(struct state *s, int64_t first, int64_t n)
 {
@@ -52,7 +82,7 @@ static struct k_adamw range(struct state *s, int64_t first, int64_t n)
         .beta2 = 0.95,
         .eps = 1e-8,
         .weight_decay = 0.1,
-        .clip = 0.25,
+        .gate = quarter,
         .step = 3,
     };
 }
@@ -117,7 +147,7 @@ static void sgd_step_follows_its_formulas(void **state)
             .lr = 1e-2,
             .momentum = 0.9,
             .weight_decay = 0.1,
-            .clip = 0.25};
+            .gate = quarter};
         k->sgd(NULL, &a);
         assert_result(&s.master, w, TOLERANCE, "master");
         assert_result(&s.m, m, TOLERANCE, "m");
@@ -208,7 +238,6 @@ static void pure_weights_are_rounded_at_random_and_on_average_not_at_all(void **
             .lr = 1,
             .weight_decay = -at[i] / 128,
             .eps = 1,
-            .clip = 1,
             .step = 1,
             .weights = {.form = K_WEIGHTS_PURE, .param = param.data, .key = 5 + i}};
         int up = 0;
@@ -343,6 +372,7 @@ static void square_sum_shows_what_is_not_finite(void **state)
 int test_optim(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_counts_within_its_limits_only),
         cmocka_unit_test(adamw_step_follows_its_formulas),
         cmocka_unit_test(sgd_step_follows_its_formulas),
         cmocka_unit_test(a_split_weight_loses_nothing),
