@@ -27,18 +27,20 @@ static const struct option BITS[] = {
         .example = "--gradients fp8"},
     {.name = "gather-format",
         .kind = OPTION_CHOICE,
-        .choices = "plain|int8",
+        .choices = "plain|int8|fp8",
         .help = "how parameters travel to be used; default plain",
-        .detail = "int8: in blocks of 256 with a scale each, half the bytes of bf16 (zero3, hsdp; "
-                  "others keep them whole). What is trained stays exact; products see rounded "
-                  "parameters.",
+        .detail =
+            "int8, fp8 (E4M3): in blocks of 256 with a scale each, half the bytes of bf16 (zero3, "
+            "hsdp; others keep them whole). What is trained stays exact; products see rounded "
+            "parameters.",
         .example = "--gather-format int8"},
     {.name = "reduce-format",
         .kind = OPTION_CHOICE,
-        .choices = "plain|int8",
+        .choices = "plain|int8|fp8",
         .help = "how gradients travel to be summed; default plain",
-        .detail = "int8: in blocks of 256 with a scale each, a quarter of the bytes of fp32. Sums "
-                  "are made in fp32, of rounded gradients.",
+        .detail =
+            "int8, fp8 (E4M3): in blocks of 256 with a scale each, a quarter of the bytes of fp32. "
+            "Sums are made in fp32, of rounded gradients.",
         .example = "--reduce-format int8"},
     {0},
 };

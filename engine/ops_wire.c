@@ -21,6 +21,11 @@ static char *wire_of(const struct wire_op *w, void *wire, int64_t rank)
     return (char *)wire + wire_bytes(w->op->dim[2]) * rank;
 }
 
+static enum k_wire format_of(const struct wire_op *w)
+{
+    return w->op->dim[3] == WIRE_FP8 ? K_WIRE_FP8 : K_WIRE_INT8;
+}
+
 static int64_t ranks_of(const struct wire_op *w)
 {
     return comm_group_size(w->x->comm, (enum op_group)w->op->group);
@@ -33,8 +38,11 @@ static int64_t own_rank(const struct wire_op *w)
 
 static void encode(const struct wire_op *w, int64_t rank, char *wire)
 {
-    struct k_encode a = {
-        .type = w->type, .elems = piece_len(w, rank), .x = piece(w, w->arg[0], rank), .wire = wire};
+    struct k_encode a = {.format = format_of(w),
+        .type = w->type,
+        .elems = piece_len(w, rank),
+        .x = piece(w, w->arg[0], rank),
+        .wire = wire};
     w->x->kernels->encode(w->pool, &a);
 }
 
@@ -52,7 +60,8 @@ static void quantise(const struct wire_op *w)
 static void dequantise(const struct wire_op *w)
 {
     for (int64_t r = 0; r < ranks_of(w); r++) {
-        struct k_decode a = {.type = w->type,
+        struct k_decode a = {.format = format_of(w),
+            .type = w->type,
             .elems = piece_len(w, r),
             .wire = wire_of(w, w->arg[0], r),
             .x = piece(w, w->arg[1], r)};
@@ -66,7 +75,8 @@ static void sum_pieces(const struct wire_op *w)
     bool stays = w->op->flags & OP_IN_PLACE;
     for (int64_t r = 0; r < ranks_of(w); r++)
         wire[r] = wire_of(w, w->arg[0], r);
-    struct k_sum_wires a = {.elems = piece_len(w, own_rank(w)),
+    struct k_sum_wires a = {.format = format_of(w),
+        .elems = piece_len(w, own_rank(w)),
         .count = (int)ranks_of(w),
         .wire = wire,
         .y = stays ? piece(w, w->arg[1], own_rank(w)) : w->arg[1],

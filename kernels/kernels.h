@@ -325,17 +325,22 @@ struct k_sgd {
 
 /* How a vector travels: its codes, of a byte each, padded to 4 bytes, then a fp32 scale for each
  * K_WIRE_BLOCK of them; kernels_wire_bytes in all. Aligned to 4 bytes. Of a block with the largest
- * magnitude amax, at least 2^-100, an element comes back within
- *   int8   amax / 254 (scale amax / 127; codes -127 to 127, to nearest even)
- * and roundings of the fp32 arithmetic. A block of smaller numbers comes back as zeros, one with
- * anything not finite as NaN throughout. The same bits on every table. */
+ * magnitude amax an element x comes back within
+ *   int8   amax / 254 (scale amax / 127; codes -127 to 127, to nearest even) and roundings of the
+ *          fp32 arithmetic; of a block with amax below 2^-100 as zero
+ *   fp8    |x| / 16, or unit / 1024 where that is more (codes K_E4M3; scale unit =
+ *          kernels_fp8_unit, a power of two, so that amax lies between 224 and 448 of it)
+ * A block with anything not finite comes back as NaN throughout. The same bits on every table. */
+enum k_wire { K_WIRE_INT8, K_WIRE_FP8 };
 struct k_encode {
+    enum k_wire format;
     enum k_type type; /* of x */
     int64_t elems;
     const void *x;
     void *wire;
 };
 struct k_decode {
+    enum k_wire format;
     enum k_type type; /* of x: rounded to it */
     int64_t elems;
     const void *wire;
@@ -343,6 +348,7 @@ struct k_decode {
 };
 /* y (+)= ((wire[0] + wire[1]) + wire[2]) + ..., in fp32, count >= 1 */
 struct k_sum_wires {
+    enum k_wire format;
     int64_t elems;
     int count;
     const void *const *wire;

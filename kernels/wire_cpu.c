@@ -1,6 +1,7 @@
 /* Vectors in blocks of few bits, as they travel between ranks: codes and a scale for each block. */
 #include <math.h>
 
+#include "kernels/fp8.h"
 #include "kernels/variant.h"
 
 /* Below it a block counts as zeros: the inverse of its scale might not be finite. */
@@ -37,9 +38,9 @@ static float largest(const float *x, int64_t n)
     return amax;
 }
 
-static float encode_int8(int8_t *code, const float *x, int64_t n)
+static float encode_int8(void *to, const float *x, int64_t n, float amax)
 {
-    float amax = largest(x, n);
+    int8_t *code = to;
     if (!(amax >= LEAST_AMAX && amax < INFINITY)) {
         memset(code, 0, (size_t)n);
         return amax < LEAST_AMAX ? 0 : NAN;
@@ -54,10 +55,49 @@ static float encode_int8(int8_t *code, const float *x, int64_t n)
     return amax / 127;
 }
 
-static void decode_int8(float *y, const int8_t *code, float scale, int64_t n)
+/* A unit that is a power of two divides exactly; one that is NaN makes all codes that. */
+static float encode_fp8(void *to, const float *x, int64_t n, float amax)
 {
+    uint8_t *code = to;
+    float unit = kernels_fp8_unit(K_E4M3, amax), inverse = 1 / unit;
     for (int64_t i = 0; i < n; i++)
-        y[i] = (float)code[i] * scale;
+        code[i] = fp8_round(K_E4M3, x[i] * inverse);
+    return unit;
+}
+
+static float encode_block(enum k_wire format, void *code, const float *x, int64_t n)
+{
+    float amax = largest(x, n);
+    return format == K_WIRE_FP8 ? encode_fp8(code, x, n, amax) : encode_int8(code, x, n, amax);
+}
+
+K_INLINE float decoded(enum k_wire format, const void *code, int64_t i, float scale)
+{
+    float x = format == K_WIRE_FP8 ? fp8_widen(K_E4M3, ((const uint8_t *)code)[i])
+                                   : (float)((const int8_t *)code)[i];
+    return x * scale;
+}
+
+static void decode_block(
+    enum k_wire format, float *restrict y, const void *restrict code, float scale, int64_t n)
+{
+    if (format == K_WIRE_FP8)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = decoded(K_WIRE_FP8, code, i, scale);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = decoded(K_WIRE_INT8, code, i, scale);
+}
+
+static void add_block(
+    enum k_wire format, float *restrict y, const void *restrict code, float scale, int64_t n)
+{
+    if (format == K_WIRE_FP8)
+        for (int64_t i = 0; i < n; i++)
+            y[i] += decoded(K_WIRE_FP8, code, i, scale);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] += decoded(K_WIRE_INT8, code, i, scale);
 }
 
 /* --- there --- */
@@ -71,7 +111,7 @@ static void encode(void *arg, int64_t first, int64_t last)
         int64_t at = b * K_WIRE_BLOCK, n = k_min(K_WIRE_BLOCK, a->elems - at);
         const float *x = a->type == K_BF16 ? k_block(K_BF16, a->x, at, n, buf)
                                            : k_block(K_FP32, a->x, at, n, buf);
-        scale[b] = encode_int8((int8_t *)a->wire + at, x, n);
+        scale[b] = encode_block(a->format, (char *)a->wire + at, x, n);
     }
 }
 
@@ -87,13 +127,13 @@ K_INLINE void decode_as(const struct k_decode *a, int64_t first, int64_t last, e
     const float *scale = scales_in(a->wire, a->elems);
     for (int64_t b = first; b < last; b++) {
         int64_t at = b * K_WIRE_BLOCK, n = k_min(K_WIRE_BLOCK, a->elems - at);
-        const int8_t *code = (const int8_t *)a->wire + at;
+        const char *code = (const char *)a->wire + at;
         float buf[K_WIRE_BLOCK];
         if (type == K_FP32) {
-            decode_int8((float *)a->x + at, code, scale[b], n);
+            decode_block(a->format, (float *)a->x + at, code, scale[b], n);
             continue;
         }
-        decode_int8(buf, code, scale[b], n);
+        decode_block(a->format, buf, code, scale[b], n);
         for (int64_t i = 0; i < n; i++)
             ((uint16_t *)a->x)[at + i] = k_round(buf[i]);
     }
@@ -118,14 +158,12 @@ static void sum_block(const struct k_sum_wires *a, int64_t b)
     int64_t at = b * K_WIRE_BLOCK, n = k_min(K_WIRE_BLOCK, a->elems - at);
     float sum[K_WIRE_BLOCK], *y = a->y + at;
     for (int k = 0; k < a->count; k++) {
-        const int8_t *code = (const int8_t *)a->wire[k] + at;
+        const char *code = (const char *)a->wire[k] + at;
         float scale = scales_in(a->wire[k], a->elems)[b];
-        if (k == 0) {
-            decode_int8(sum, code, scale, n);
-            continue;
-        }
-        for (int64_t i = 0; i < n; i++)
-            sum[i] += (float)code[i] * scale;
+        if (k == 0)
+            decode_block(a->format, sum, code, scale, n);
+        else
+            add_block(a->format, sum, code, scale, n);
     }
     if (!a->accumulate)
         memcpy(y, sum, (size_t)n * sizeof(*y));

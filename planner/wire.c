@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static const char *const names[WIRE_COUNT] = {"plain", "int8"};
+static const char *const names[WIRE_COUNT] = {"plain", "int8", "fp8"};
 
 const char *wire_name(enum wire w)
 {
@@ -19,8 +19,8 @@ enum rc wire_parse(const char *name, enum wire *out, struct err *e)
         return RC_OK;
     }
     return err_set(e, RC_USAGE,
-        "unknown format '%s' of what travels between ranks; there are plain "
-        "and int8",
+        "unknown format '%s' of what travels between ranks; there are "
+        "plain, int8 and fp8",
         name ? name : "");
 }
 

@@ -41,6 +41,9 @@ static void formats_have_names_and_bytes(void **state)
     assert_int_equal(wire_parse("int8", &w, &e), RC_OK);
     assert_int_equal(w, WIRE_INT8);
     assert_string_equal(wire_name(w), "int8");
+    assert_int_equal(wire_parse("fp8", &w, &e), RC_OK);
+    assert_int_equal(w, WIRE_FP8);
+    assert_string_equal(wire_name(w), "fp8");
     assert_int_equal(wire_parse("int2", &w, &e), RC_USAGE);
     assert_int_equal(wire_bytes(1024), 1024 + 4 * 4);
     assert_int_equal(wire_bytes(1025), 1028 + 5 * 4);
@@ -141,6 +144,31 @@ static void a_round_is_all_that_it_takes_in_memory(void **state)
         }
 }
 
+/* Codes of either format are a byte and scales four: the same list, but for the format. */
+static void fp8_moves_what_int8_moves(void **state)
+{
+    (void)state;
+    struct strategy s = in_blocks(STRATEGY_ZERO3, 4), other = s;
+    other.gather_format = other.reduce_format = WIRE_FP8;
+    struct schedule *a = make("nano-llama", &s), *b = make("nano-llama", &other);
+    assert_int_equal(a->n_ops, b->n_ops);
+    for (int32_t i = 0; i < a->n_ops; i++) {
+        const struct op *x = &a->ops[i], *y = &b->ops[i];
+        assert_int_equal(x->kind, y->kind);
+        assert_memory_equal(&x->bytes, &y->bytes, sizeof(x->bytes));
+        if (x->kind == OP_QUANTISE || x->kind == OP_DEQUANTISE || x->kind == OP_SUM_PIECES) {
+            assert_int_equal(x->dim[3], WIRE_INT8);
+            assert_int_equal(y->dim[3], WIRE_FP8);
+        }
+    }
+    struct hash128 ha = schedule_hash(a), hb = schedule_hash(b);
+    assert_true(memcmp(&ha, &hb, sizeof(ha)) != 0);
+    assert_int_equal(
+        layout_peak(a, MEMORY_DEVICE).live_bytes, layout_peak(b, MEMORY_DEVICE).live_bytes);
+    schedule_free(a);
+    schedule_free(b);
+}
+
 static void one_rank_has_the_schedule_that_it_has_without(void **state)
 {
     (void)state;
@@ -161,6 +189,7 @@ int test_wire(void)
         cmocka_unit_test(formats_have_names_and_bytes),
         cmocka_unit_test(large_units_travel_in_rounds),
         cmocka_unit_test(a_round_is_all_that_it_takes_in_memory),
+        cmocka_unit_test(fp8_moves_what_int8_moves),
         cmocka_unit_test(one_rank_has_the_schedule_that_it_has_without),
     };
     return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
