@@ -585,12 +585,14 @@ static void hide_update_of_head(struct schedule *s)
     }
 }
 
-/* Of the first so many sections. */
+/* Of the first so many sections, linked. */
 static struct timeline *timeline_of(struct prepared *p, int list, int n_sections)
 {
     struct schedule *s = p->schedule[list];
     int all = s->n_sections;
     s->n_sections = n_sections;
+    if (!p->timeline[list])
+        schedule_link(s);
     struct timeline *t = timeline_new(s, &p->prices, true);
     s->n_sections = all;
     return t;
@@ -611,7 +613,6 @@ void prepared_finish(struct prepared *p)
     for (int i = 0; i < p->n; i++) {
         struct schedule *s = p->schedule[i];
         layout_assign(s);
-        schedule_link(s);
         p->timeline[i] = timeline_of(p, i, p->is_whole ? s->n_sections : step_sections(s));
         if (!has_hidden)
             continue;

@@ -1,13 +1,17 @@
 #include "planner/layout.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 
+/* Alignments are powers of two: a division would take longer than all else here. */
 static int64_t aligned(int64_t offset, const struct buffer *b)
 {
-    return (int64_t)base_align_up((uint64_t)offset, (uint64_t)b->align);
+    int64_t mask = b->align - 1;
+    assert((b->align & mask) == 0);
+    return (offset + mask) & ~mask;
 }
 
 static int64_t place_persistent(struct schedule *s, enum memory memory)
@@ -34,84 +38,150 @@ static int larger_first(const void *pa, const void *pb)
     return (a > b) - (a < b);
 }
 
-/* Buffers that have their places, sorted by these: field by field, since most are passed over for
- * their lifetimes alone, several at a time. */
-struct placed {
-    size_t n;
-    int64_t *offset, *end;
-    int32_t *first_op, *last_op;
+/* Buffers that have their places, by offset, in chunks of a few. Mostly all of a chunk are live at
+ * the same time as another buffer, or none of them, and then they are passed in one step. */
+enum { CHUNK = 16 };
+
+struct chunk {
+    int n;
+    int32_t first_op[2], last_op[2]; /* least and most of them */
+    int64_t end;                     /* most */
+    int64_t gap;                     /* the widest that all of them together leave between them */
+    struct spot {
+        int64_t offset, end;
+        int32_t first_op, last_op;
+    } spots[CHUNK];
 };
 
-enum { LOOK = 16 };
+struct placed {
+    struct chunk **chunks; /* none of them empty */
+    size_t n, cap;
+};
 
-/* From i on, a place before which no buffer is live at the same time as b. */
-static size_t skip_others(const struct placed *p, size_t i, const struct buffer *b)
+static int32_t less(int32_t a, int32_t b)
 {
-    int32_t first = b->first_op, last = b->last_op;
-    for (; i + LOOK <= p->n; i += LOOK) {
-        int32_t live = 0;
-        for (size_t k = i; k < i + LOOK; k++)
-            live |= (p->first_op[k] <= last) & (p->last_op[k] >= first);
-        if (live)
-            break;
+    return a < b ? a : b;
+}
+
+static int32_t more(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+static void sum_up(struct chunk *c)
+{
+    const struct spot *s = &c->spots[0];
+    c->first_op[0] = c->first_op[1] = s->first_op;
+    c->last_op[0] = c->last_op[1] = s->last_op;
+    c->end = s->end;
+    c->gap = 0;
+    for (int i = 1; i < c->n; i++) {
+        s = &c->spots[i];
+        c->first_op[0] = less(c->first_op[0], s->first_op);
+        c->first_op[1] = more(c->first_op[1], s->first_op);
+        c->last_op[0] = less(c->last_op[0], s->last_op);
+        c->last_op[1] = more(c->last_op[1], s->last_op);
+        c->gap = s->offset - c->end > c->gap ? s->offset - c->end : c->gap;
+        c->end = s->end > c->end ? s->end : c->end;
     }
-    return i;
+}
+
+/* Is there room for b at the offset or between those of the chunk? The offset moves behind the ones
+ * that are in its way. */
+static bool fits_among(const struct chunk *c, const struct buffer *b, int64_t *offset)
+{
+    for (int i = 0; i < c->n; i++) {
+        const struct spot *s = &c->spots[i];
+        if (s->first_op > b->last_op || b->first_op > s->last_op)
+            continue;
+        if (s->offset - *offset >= b->bytes)
+            return true;
+        if (s->end > *offset)
+            *offset = aligned(s->end, b);
+    }
+    return false;
 }
 
 /* Lowest gap among the buffers that are live at the same time as b. */
 static int64_t first_fit(const struct placed *p, const struct buffer *b, int64_t base)
 {
     int64_t offset = aligned(base, b);
-    for (size_t i = 0; i < p->n;) {
-        i = skip_others(p, i, b);
-        for (size_t end = i + LOOK < p->n ? i + LOOK : p->n; i < end; i++) {
-            if (p->first_op[i] > b->last_op || b->first_op > p->last_op[i])
-                continue;
-            if (p->offset[i] - offset >= b->bytes)
+    for (size_t i = 0; i < p->n; i++) {
+        const struct chunk *c = p->chunks[i];
+        if (c->first_op[0] > b->last_op || b->first_op > c->last_op[1])
+            continue;
+        bool are_all = c->first_op[1] <= b->last_op && b->first_op <= c->last_op[0];
+        if (!are_all || c->gap >= b->bytes) {
+            if (fits_among(c, b, &offset))
                 return offset;
-            if (p->end[i] > offset)
-                offset = aligned(p->end[i], b);
+            continue;
         }
+        if (c->spots[0].offset - offset >= b->bytes)
+            return offset;
+        if (c->end > offset)
+            offset = aligned(c->end, b);
     }
     return offset;
+}
+
+/* The last chunk that begins at or before the offset, or the first. */
+static size_t find_chunk(const struct placed *p, int64_t offset)
+{
+    size_t low = 0, high = p->n;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (p->chunks[middle]->spots[0].offset > offset)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+static void insert_chunk(struct placed *p, size_t at, struct chunk *c)
+{
+    BASE_GROW(p->chunks, p->cap, p->n + 1);
+    memmove(p->chunks + at + 1, p->chunks + at, (p->n - at) * sizeof(*p->chunks));
+    p->chunks[at] = c;
+    p->n++;
+}
+
+/* A full one gives half of what it has to a new one behind it. */
+static void split(struct placed *p, size_t at)
+{
+    struct chunk *c = p->chunks[at], *rest = base_alloc(sizeof *rest);
+    c->n = CHUNK / 2;
+    rest->n = CHUNK - c->n;
+    memcpy(rest->spots, c->spots + c->n, (size_t)rest->n * sizeof *rest->spots);
+    sum_up(c);
+    sum_up(rest);
+    insert_chunk(p, at + 1, rest);
 }
 
 /* Keep them sorted. */
 static void insert_by_offset(struct placed *p, const struct buffer *b)
 {
-    size_t low = 0, high = p->n;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (p->offset[middle] > b->offset)
-            high = middle;
-        else
-            low = middle + 1;
+    struct spot spot = {b->offset, b->offset + b->bytes, b->first_op, b->last_op};
+    if (p->n == 0)
+        insert_chunk(p, 0, base_calloc(1, sizeof(struct chunk)));
+    size_t at = find_chunk(p, b->offset);
+    if (p->chunks[at]->n == CHUNK) {
+        split(p, at);
+        at = find_chunk(p, b->offset);
     }
-    size_t behind = p->n++ - low;
-    memmove(p->offset + low + 1, p->offset + low, behind * sizeof(*p->offset));
-    memmove(p->end + low + 1, p->end + low, behind * sizeof(*p->end));
-    memmove(p->first_op + low + 1, p->first_op + low, behind * sizeof(*p->first_op));
-    memmove(p->last_op + low + 1, p->last_op + low, behind * sizeof(*p->last_op));
-    p->offset[low] = b->offset;
-    p->end[low] = b->offset + b->bytes;
-    p->first_op[low] = b->first_op;
-    p->last_op[low] = b->last_op;
-}
-
-static struct placed placed_new(size_t most)
-{
-    return (struct placed){.offset = base_alloc(most * sizeof(int64_t)),
-        .end = base_alloc(most * sizeof(int64_t)),
-        .first_op = base_alloc(most * sizeof(int32_t)),
-        .last_op = base_alloc(most * sizeof(int32_t))};
+    struct chunk *c = p->chunks[at];
+    int i = c->n++;
+    for (; i > 0 && c->spots[i - 1].offset > b->offset; i--)
+        c->spots[i] = c->spots[i - 1];
+    c->spots[i] = spot;
+    sum_up(c);
 }
 
 static void placed_release(struct placed *p)
 {
-    free(p->offset);
-    free(p->end);
-    free(p->first_op);
-    free(p->last_op);
+    for (size_t i = 0; i < p->n; i++)
+        free(p->chunks[i]);
+    free(p->chunks);
 }
 
 static bool has_any(const struct schedule *s, enum memory memory)
@@ -127,7 +197,7 @@ static bool has_any(const struct schedule *s, enum memory memory)
 static int64_t place_section(struct schedule *s, int section, enum memory memory, int64_t base)
 {
     struct buffer **pending = base_alloc(sizeof(*pending) * (size_t)(s->n_buffers + 1));
-    struct placed placed = placed_new((size_t)s->n_buffers + 1);
+    struct placed placed = {0};
     size_t n = 0;
     for (int32_t i = 0; i < s->n_buffers; i++)
         if (s->buffers[i].section == section && s->buffers[i].memory == memory)

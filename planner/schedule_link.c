@@ -7,8 +7,9 @@
 
 #include "base/alloc.h"
 
-/* The address space of one memory, cut at every border of a buffer of a section: pieces that are
- * wholly inside or wholly outside each buffer. */
+/* The address space of one memory, cut at every border of a buffer of a section that other lanes
+ * than the compute lane touch: pieces that are wholly inside or wholly outside each of these.
+ * Others may end inside a piece: what they share with it they share with all who touch it. */
 struct pieces {
     int64_t *border; /* n + 1 sorted offsets */
     int32_t n;
@@ -71,7 +72,8 @@ static int32_t add_borders(struct linker *k, enum memory memory, enum lifetime l
     int64_t *border = k->pieces[memory].border;
     for (int32_t i = 0; i < k->s->n_buffers; i++) {
         const struct buffer *b = &k->s->buffers[i];
-        if (b->memory != memory || b->lifetime != lifetime || !k->lanes[i])
+        bool is_cut = (k->lanes[i] & ~(1u << LANE_COMPUTE)) != 0;
+        if (b->memory != memory || b->lifetime != lifetime || !is_cut)
             continue;
         border[n++] = b->offset;
         border[n++] = b->offset + b->bytes;
@@ -95,12 +97,13 @@ static void cut(struct linker *k, enum memory memory)
     memset(p->lanes, 0, sizeof(*p->lanes) * (size_t)p->n);
 }
 
+/* The first that ends behind the offset. */
 static int32_t find_piece(const struct pieces *p, int64_t offset)
 {
     int32_t lo = 0, hi = p->n;
     while (lo < hi) {
         int32_t mid = (lo + hi) / 2;
-        if (p->border[mid] < offset)
+        if (p->border[mid + 1] <= offset)
             lo = mid + 1;
         else
             hi = mid;
@@ -248,10 +251,57 @@ static bool has_one_lane(const struct schedule *s, const struct section *sec)
     return true;
 }
 
+/* --- sections that touch the same addresses in the same order --- */
+
+static bool same_place(const struct schedule *s, const struct ref *a, const struct ref *b)
+{
+    const struct buffer *x = &s->buffers[a->buffer], *y = &s->buffers[b->buffer];
+    return a->access == b->access &&
+           (x == y || (x->memory == y->memory && x->offset == y->offset && x->bytes == y->bytes));
+}
+
+static bool same_touches(const struct schedule *s, const struct op *a, const struct op *b)
+{
+    if (a->lane != b->lane || a->n_args != b->n_args)
+        return false;
+    for (int i = 0; i < a->n_args; i++)
+        if (!same_place(s, &a->arg[i], &b->arg[i]))
+            return false;
+    return true;
+}
+
+static bool same_section(
+    const struct schedule *s, const struct section *sec, const struct section *earlier)
+{
+    if (sec->n_ops != earlier->n_ops)
+        return false;
+    for (int32_t i = 0; i < sec->n_ops; i++)
+        if (!same_touches(s, &s->ops[sec->first_op + i], &s->ops[earlier->first_op + i]))
+            return false;
+    return true;
+}
+
+/* Micro steps mostly do: they then wait alike. */
+static bool copy_waits(struct schedule *s, const struct section *sec)
+{
+    for (const struct section *earlier = s->section; earlier < sec; earlier++) {
+        int32_t apart = sec->first_op - earlier->first_op;
+        if (!same_section(s, sec, earlier))
+            continue;
+        for (int32_t i = sec->first_op; i < sec->first_op + sec->n_ops; i++)
+            for (int l = 0; l < LANE_COUNT; l++) {
+                int32_t wait = s->ops[i - apart].waits[l];
+                s->ops[i].waits[l] = wait < 0 ? wait : wait + apart;
+            }
+        return true;
+    }
+    return false;
+}
+
 static void link_section(struct linker *k, const struct section *sec)
 {
     int32_t previous[LANE_COUNT], end = sec->first_op + sec->n_ops;
-    if (has_one_lane(k->s, sec))
+    if (has_one_lane(k->s, sec) || copy_waits(k->s, sec))
         return;
     memset(previous, 0xff, sizeof(previous));
     find_shared(k, sec);

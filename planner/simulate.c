@@ -11,9 +11,12 @@
 struct lane_state {
     const struct segment *next, *end; /* not started yet */
     int32_t done;                     /* segments finished */
-    bool is_running, is_collective;
+    bool is_collective;
+    int wait_lane; /* the next one waits for so many segments of that lane, or for something else */
+    int32_t wait_for;
     double left_s; /* of the running one, as if alone */
     double slow;   /* it takes so many times as long beside the others */
+    double wall_s; /* until it ends, if nothing else changes */
 };
 
 /* Lanes that have anything to do in a section, the compute lane first if it has. */
@@ -25,16 +28,31 @@ struct sim {
     int n_lanes;
     enum lane name[LANE_COUNT];
     struct lane_state lane[LANE_COUNT];
+    unsigned running; /* lanes */
+    int collectives;  /* of them */
     double now_s;
+    double set_s[1 << LANE_COUNT];                    /* so long such a set of lanes was running */
     double busy_s[LANE_COUNT], exposed_s[LANE_COUNT]; /* of the section, by name */
     struct op_span *spans;
 };
 
-static bool is_ready(const struct sim *x, const struct segment *seg)
+/* Lanes of a set, one after the other. */
+#define EACH_LANE(k, set)                                                                          \
+    for (unsigned left_ = (set), k; left_ && (k = (unsigned)__builtin_ctz(left_), true);           \
+         left_ &= left_ - 1)
+
+static bool is_ready(const struct sim *x, struct lane_state *st)
 {
-    for (int k = 0; k < x->n_lanes; k++)
-        if (seg->waits[x->name[k]] > x->lane[k].done)
-            return false;
+    if (x->lane[st->wait_lane].done < st->wait_for)
+        return false;
+    for (int k = 0; k < x->n_lanes; k++) {
+        int32_t wanted = st->next->waits[x->name[k]];
+        if (wanted <= x->lane[k].done)
+            continue;
+        st->wait_lane = k;
+        st->wait_for = wanted;
+        return false;
+    }
     return true;
 }
 
@@ -42,10 +60,11 @@ static void start_ready(struct sim *x)
 {
     for (int k = 0; k < x->n_lanes; k++) {
         struct lane_state *st = &x->lane[k];
-        if (st->is_running || st->next == st->end || !is_ready(x, st->next))
+        if (x->running & 1u << k || st->next == st->end || !is_ready(x, st))
             continue;
-        st->is_running = true;
+        x->running |= 1u << k;
         st->is_collective = x->t->runs[st->next->run].is_collective;
+        x->collectives += st->is_collective;
         st->left_s = x->run_s[st->next->run];
         if (x->spans)
             x->spans[st->next->op].start_s = x->now_s;
@@ -54,82 +73,85 @@ static void start_ready(struct sim *x)
 }
 
 /* CPU: products and updates want all cores of a rank, waiting for the disk none, others one. */
-static double cores_wanted(const struct sim *x, int k)
+static double cores_wanted(const struct sim *x, enum lane name)
 {
-    enum lane name = x->name[k];
-    if (!x->lane[k].is_running || name == LANE_DISK)
+    if (name == LANE_DISK)
         return 0;
     return name == LANE_COMPUTE || name == LANE_HOST ? x->cores : 1;
 }
 
-/* How much slower each running operation progresses beside the others than alone. */
-static void set_rates(struct sim *x)
+/* How much slower every operation progresses for want of cores. */
+static double share_of_cores(const struct sim *x)
 {
-    int collectives = 0;
     double demand = 0;
-    for (int k = 0; k < x->n_lanes; k++) {
-        demand += cores_wanted(x, k);
-        collectives += x->lane[k].is_running && x->lane[k].is_collective;
-    }
-    double share = x->m->is_shared && demand > x->cores ? demand / x->cores : 1;
-    for (int k = 0; k < x->n_lanes; k++) {
+    if (!x->m->is_shared)
+        return 1;
+    EACH_LANE(k, x->running)
+    demand += cores_wanted(x, x->name[k]);
+    return demand > x->cores ? demand / x->cores : 1;
+}
+
+/* How much slower each running operation progresses beside the others than alone, and when the
+ * first of them ends. */
+static double set_rates(struct sim *x)
+{
+    double share = share_of_cores(x), first_s = INFINITY;
+    EACH_LANE(k, x->running)
+    {
         struct lane_state *st = &x->lane[k];
         st->slow = share;
         if (st->is_collective)
-            st->slow *= collectives;
-        else if (x->name[k] == LANE_COMPUTE && collectives > 0)
+            st->slow *= x->collectives;
+        else if (x->name[k] == LANE_COMPUTE && x->collectives > 0)
             st->slow *= x->m->overlap_slowdown;
+        st->wall_s = st->left_s * st->slow;
+        first_s = st->wall_s < first_s ? st->wall_s : first_s;
     }
+    return first_s;
 }
 
-static void account(struct sim *x, double dt)
+/* Let time pass until the first running operation ends. */
+static void advance(struct sim *x, double dt)
 {
-    bool has_compute = x->name[0] == LANE_COMPUTE && x->lane[0].is_running;
-    int busy = 0;
-    for (int k = 0; k < x->n_lanes; k++) {
-        if (!x->lane[k].is_running)
-            continue;
-        busy++;
-        x->busy_s[x->name[k]] += dt;
-    }
-    for (int k = 0; k < x->n_lanes && !has_compute; k++)
-        if (x->lane[k].is_running)
-            x->exposed_s[x->name[k]] += dt / busy;
-}
-
-/* Let time pass until the first running operation ends; false when nothing runs. */
-static bool advance(struct sim *x)
-{
-    double dt = INFINITY;
-    for (int k = 0; k < x->n_lanes; k++)
-        if (x->lane[k].is_running && x->lane[k].left_s * x->lane[k].slow < dt)
-            dt = x->lane[k].left_s * x->lane[k].slow;
-    if (!isfinite(dt))
-        return false;
-    account(x, dt);
+    x->set_s[x->running] += dt;
     x->now_s += dt;
-    for (int k = 0; k < x->n_lanes; k++) {
+    EACH_LANE(k, x->running)
+    {
         struct lane_state *st = &x->lane[k];
-        if (!st->is_running)
-            continue;
-        if (st->left_s * st->slow > dt) {
-            st->left_s -= dt / st->slow;
+        if (st->wall_s > dt) {
+            st->left_s -= st->slow > 1 || st->slow < 1 ? dt / st->slow : dt;
             continue;
         }
         if (x->spans)
             x->spans[st->next[-1].op].end_s = x->now_s;
         st->done++;
-        st->is_running = false;
+        x->running &= ~(1u << k);
+        x->collectives -= st->is_collective;
     }
-    return true;
+}
+
+/* A lane is exposed while computing does not run; lanes beside each other share that. */
+static void account(struct sim *x)
+{
+    memset(x->busy_s, 0, sizeof x->busy_s);
+    memset(x->exposed_s, 0, sizeof x->exposed_s);
+    for (unsigned set = 1; set < 1u << x->n_lanes; set++) {
+        bool has_compute = x->name[0] == LANE_COMPUTE && set & 1;
+        EACH_LANE(k, set)
+        {
+            x->busy_s[x->name[k]] += x->set_s[set];
+            if (!has_compute)
+                x->exposed_s[x->name[k]] += x->set_s[set] / __builtin_popcount(set);
+        }
+    }
 }
 
 static double run_section(struct sim *x, const struct timeline_section *sec)
 {
     x->now_s = 0;
     x->n_lanes = 0;
-    memset(x->busy_s, 0, sizeof x->busy_s);
-    memset(x->exposed_s, 0, sizeof x->exposed_s);
+    x->running = 0;
+    x->collectives = 0;
     for (int l = 0; l < LANE_COUNT; l++) {
         const struct segment *first = &x->t->segments[sec->lane[l].first];
         if (sec->lane[l].n == 0)
@@ -137,12 +159,10 @@ static double run_section(struct sim *x, const struct timeline_section *sec)
         x->name[x->n_lanes] = (enum lane)l;
         x->lane[x->n_lanes++] = (struct lane_state){.next = first, .end = first + sec->lane[l].n};
     }
-    if (x->n_lanes == 0)
-        return 0;
-    do {
-        start_ready(x);
-        set_rates(x);
-    } while (advance(x));
+    memset(x->set_s, 0, sizeof *x->set_s << x->n_lanes);
+    for (start_ready(x); x->running; start_ready(x))
+        advance(x, set_rates(x));
+    account(x);
     return x->now_s;
 }
 

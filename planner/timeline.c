@@ -37,7 +37,8 @@ static bool is_collective(const struct maker *k, int32_t op)
 static void price_operations(struct maker *k)
 {
     const struct schedule *s = k->s;
-    for (int32_t i = 0; i < s->n_ops; i++) {
+    const struct section *last = &s->section[s->n_sections - 1];
+    for (int32_t i = 0; i < last->first_op + last->n_ops; i++) {
         k->notes[i].id = prices_add(k->prices, s, &s->ops[i]);
         for (int l = 0; l < LANE_COUNT; l++)
             if (s->ops[i].waits[l] >= 0)
@@ -76,7 +77,7 @@ static int32_t add_run(struct timeline *t, struct run run)
 {
     size_t bytes = (size_t)run.n * sizeof *t->ids;
     for (int32_t i = 0; i < t->n_runs; i++) {
-        if (t->runs[i].n != run.n ||
+        if (t->runs[i].hash != run.hash || t->runs[i].n != run.n ||
             memcmp(&t->ids[t->runs[i].first], &t->ids[run.first], bytes) != 0)
             continue;
         t->n_ids = run.first;
@@ -101,6 +102,7 @@ static struct segment make_segment(struct maker *k, int32_t op)
     do {
         BASE_GROW(t->ids, t->ids_cap, t->n_ids + 1);
         t->ids[t->n_ids++] = k->notes[i].id;
+        run.hash = run.hash * 31 + (uint32_t)k->notes[i].id;
         run.n++;
         i = k->notes[i].next;
     } while (i >= 0 && !k->notes[i].is_first);

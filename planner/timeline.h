@@ -15,6 +15,7 @@
 /* Prices of the operations of a segment: ids[first] on. */
 struct run {
     int32_t first, n;
+    uint32_t hash; /* of the ids */
     bool is_collective;
 };
 
