@@ -19,11 +19,13 @@ struct traffic_class {
     enum op_kind update;
     int64_t update_bytes; /* that the update of a parameter moves */
     enum wire gather_format, reduce_format;
+    int prefetch;
 };
 /* Seconds of collectives beside a section's computing. */
 struct wires {
     double gather, reduce;
     double gather_exposed, reduce_exposed; /* of them: nothing can run beside */
+    double forward, again; /* of gathers: done when the head is; none of which can be done then */
 };
 
 /* In a micro step and in the last one; gathers of the boundary, its norms and updates. */
@@ -71,7 +73,8 @@ static bool same_traffic(const struct traffic_class *a, const struct traffic_cla
            a->shard_degree == b->shard_degree && a->reshards == b->reshards &&
            a->splits_over_replicas == b->splits_over_replicas && a->is_bucketed == b->is_bucketed &&
            a->update == b->update && a->update_bytes == b->update_bytes &&
-           a->gather_format == b->gather_format && a->reduce_format == b->reduce_format;
+           a->gather_format == b->gather_format && a->reduce_format == b->reduce_format &&
+           a->prefetch == b->prefetch;
 }
 
 /* --- classes --- */
@@ -153,7 +156,8 @@ static uint32_t find_traffic(struct bounds *b, const struct strategy *s)
         .update = op_of_update(s),
         .update_bytes = update_bytes(s),
         .gather_format = s->gather_format,
-        .reduce_format = s->reduce_format};
+        .reduce_format = s->reduce_format,
+        .prefetch = s->prefetch};
     for (size_t i = 0; i < b->n_traffics; i++)
         if (same_traffic(&b->traffics[i].key, &key))
             return (uint32_t)i;
@@ -351,8 +355,11 @@ static void add_unit(struct traffic *t, const struct traffic_class *k, const str
     /* all blocks but the last, whose backward follows at once, are gathered a second time */
     double gathers = times + (unit == UNIT_BLOCK && k->reshards ? times - 1 : 0);
     double exposed = unit == UNIT_EMBEDDING ? 1 : 0;
+    double ahead = 2 + k->prefetch; /* of the head: its last operations may wait for others */
     if (is_gathered(k)) {
         t->micro.gather += gathers * u->gather;
+        t->micro.forward += times * u->gather;
+        t->micro.again += fmax(0, gathers - times - ahead) * u->gather;
         t->micro.gather_exposed += exposed * u->gather;
     }
     t->boundary.reduce += times * u->publish; /* after updates, as reductions after backward */
@@ -379,6 +386,8 @@ static struct traffic price_traffic(const struct traffic_kind *k, const struct m
     }
     t.first_elems = k->units[UNIT_EMBEDDING].elems;
     t.last.gather = t.micro.gather;
+    t.last.forward = t.micro.forward;
+    t.last.again = t.micro.again;
     t.last.gather_exposed = t.micro.gather_exposed;
     t.last.reduce += t.micro.reduce;
     t.last.reduce_exposed += t.micro.reduce_exposed;
@@ -390,19 +399,32 @@ static double less_of(double a, double b)
     return a < b ? a : b;
 }
 
-/* Seconds of a section. Links are shared, so a collective is hidden only while there is computing
- * to hide it: reductions behind what follows the head, gathers behind all of it. While one runs
+/* Computing, and collectives beside it, of which so many seconds can be hidden. While one runs
  * computing is slower, and a share of what is hidden costs its time all the same, so even a hidden
  * second costs a part of one. */
+static double beside_s(const struct machine *mc, double compute, double wires, double hidden)
+{
+    double gain = 1 / mc->overlap_slowdown - mc->unhidden;
+    return compute + wires - (hidden > 0 && gain > 0 ? hidden * gain : 0);
+}
+
+/* Seconds of a section. Links are shared, so a collective is hidden only while there is computing
+ * to hide it: reductions behind what follows the head, gathers behind all of it. And what is
+ * gathered up to the head has to be there before it, and little else can be. */
 static double section_s(
     const struct machine *mc, const struct compute_s *compute, const struct wires *w)
 {
-    double slow = mc->overlap_slowdown, wires = w->gather + w->reduce;
-    double behind =
-        slow * compute->after + less_of(slow * compute->before, w->gather - w->gather_exposed);
-    double hidden = less_of(wires - w->gather_exposed - w->reduce_exposed, behind);
-    double gain = 1 / slow - mc->unhidden;
-    return compute->before + compute->after + wires - (hidden > 0 && gain > 0 ? hidden * gain : 0);
+    double before = mc->overlap_slowdown * compute->before;
+    double after = mc->overlap_slowdown * compute->after;
+    double reduce = w->reduce - w->reduce_exposed;
+    double wires = w->gather + w->reduce, hidden = wires - w->gather_exposed - w->reduce_exposed;
+    double behind = after + less_of(before, w->gather - w->gather_exposed);
+    double whole = beside_s(mc, compute->before + compute->after, wires, less_of(hidden, behind));
+    double up_to_head =
+        beside_s(mc, compute->before, w->forward, less_of(before, w->forward - w->gather_exposed));
+    double behind_it =
+        beside_s(mc, compute->after, w->again + w->reduce, less_of(after, w->again + reduce));
+    return fmax(whole, up_to_head + behind_it);
 }
 
 /* The boundary: norms first, then updates, each followed by the gather of its unit; those of the
@@ -429,6 +451,7 @@ static double first_s(const struct bounds *b, const struct machine *mc,
     double first = machine_host_adam_s(mc, t->first_elems / shards * price_host_share(s));
     double update = machine_host_adam_s(mc, own * price_host_share(s)) + compute->after;
     wires.gather += t->boundary.reduce;
+    wires.forward += t->boundary.reduce;
     double least = fmax(first + section_s(mc, compute, &wires), update);
     if (!(s->offload & OFFLOAD_DISK))
         return least;

@@ -38,6 +38,7 @@ struct ranking {
     size_t n_best;
     size_t wanted;    /* plans asked for */
     size_t max_plans; /* plans found: at least two, the first is explained against the second */
+    int64_t checkpoint_bytes;
 };
 
 struct ranking *ranking_new(struct finder *f)
@@ -45,6 +46,9 @@ struct ranking *ranking_new(struct finder *f)
     struct ranking *r = base_calloc(1, sizeof *r);
     size_t offers = offers_count(f->in->offers);
     r->f = f;
+    struct strategy any = strategy_default(STRATEGY_DDP, 1, 1);
+    strategy_take_optimizer(&any, job_optimizer(f->in->job));
+    r->checkpoint_bytes = (int64_t)estimate_checkpoint_bytes(&f->in->job->model, &any);
     r->wanted = f->in->max_plans ? f->in->max_plans : SEARCH_PLANS;
     r->max_plans = r->wanted > 2 ? r->wanted : 2;
     r->best = base_alloc((r->max_plans + 1) * sizeof *r->best);
@@ -290,14 +294,12 @@ static struct bill least_bill(
     const struct ranking *r, const struct offer *o, const struct cell *c, const struct least *least)
 {
     const struct job *job = r->f->in->job;
-    struct strategy any = strategy_default(STRATEGY_DDP, 1, 1);
-    strategy_take_optimizer(&any, job_optimizer(job));
     struct estimate x = {.step_s = least->step_s,
         .step_low_s = least->step_s,
         .step_high_s = least->step_s,
         .checkpoint_s = least->save.write,
         .checkpoint_stall_s = least->save.stall,
-        .checkpoint_bytes = (int64_t)estimate_checkpoint_bytes(&job->model, &any)};
+        .checkpoint_bytes = r->checkpoint_bytes};
     struct bill b;
     bill_make_least(&b, job, o, c->nodes, &x);
     return b;
