@@ -43,16 +43,16 @@ static void fill_e4m3(struct k_moment_codes *t)
     t->size[127] = INFINITY;
 }
 
-static void fill_starts(struct k_moment_codes *t)
+static void fill_cells(struct k_moment_codes *t)
 {
     int32_t c = 0;
-    for (uint32_t cell = 1; cell < K_MOMENT_CELLS; cell++) {
+    for (uint32_t cell = 0; cell < K_MOMENT_CELLS; cell++) {
         uint32_t bits = (cell + K_MOMENT_LOW_CELL) << 16;
         float begin;
         memcpy(&begin, &bits, sizeof(begin));
-        while (t->size[c + 1] <= begin)
+        while (cell > 0 && t->size[c + 1] <= begin)
             c++;
-        t->start[cell] = c;
+        t->cell[cell] = (struct k_moment_cell){c, t->size[c + 1]};
     }
 }
 
@@ -66,8 +66,9 @@ static void fill_all(void)
         int n = 1 << t->bits;
         t->size[n] = INFINITY;
         for (int c = 0; c < n; c++)
-            t->per_gap[c] = isinf(t->size[c + 1]) ? 0 : 1 / (t->size[c + 1] - t->size[c]);
-        fill_starts(t);
+            t->step[c] = (struct k_moment_step){
+                t->size[c], isinf(t->size[c + 1]) ? 0 : 1 / (t->size[c + 1] - t->size[c])};
+        fill_cells(t);
         for (int c = 0; c < 256; c++)
             t->value[c] = c < n ? t->size[c] : -t->size[c - n];
     }

@@ -26,7 +26,7 @@ K_INLINE void k_random_of(uint32_t *out, uint64_t key, uint64_t first, int64_t n
         mixed[k] = (uint32_t)key ^ (uint32_t)(key >> 32) * ((uint32_t)(first >> 32) + k);
     for (int64_t i = 0; i < n; i++) {
         uint32_t counter = low + (uint32_t)i;
-        out[i] = k_random16(mixed[counter < low], counter);
+        out[i] = k_random16(counter < low ? mixed[1] : mixed[0], counter);
     }
 }
 
@@ -50,19 +50,48 @@ K_INLINE float *k_moment_scale(const struct k_moment *m, int64_t at)
     return m->scale + (m->form == K_MOMENT_BLOCKS ? (at + k_moment_offset(m)) / K_MOMENT_BLOCK : 0);
 }
 
-/* Elements at .. at + n - 1 of one piece: the memory itself, or buf filled. */
-K_INLINE float *k_moment_load(const struct k_moment *m, int64_t at, int64_t n, float *buf)
+/* Sizes of E4M3, of which the last code is infinity. */
+K_INLINE float k_moment_e4m3(uint8_t code)
+{
+    uint32_t size = code & 0x7f, normal = (size << 20) + (120u << 23);
+    float small = (float)(int32_t)size * 0x1p-9f, x;
+    uint32_t bits;
+    memcpy(&bits, &small, sizeof(bits));
+    bits = size < 8 ? bits : normal;
+    bits = size == 0x7f ? 0x7f800000 : bits;
+    bits |= (uint32_t)(code & 0x80) << 24;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Elements at .. at + n - 1 of one piece, of a square the roots: the memory itself, or buf filled.
+ */
+K_INLINE float *k_moment_load_root(const struct k_moment *m, int64_t at, int64_t n, float *buf)
 {
     if (m->form == K_MOMENT_FP32)
         return m->fp32 + at;
-    const float *value = k_moment_codes(m)->value;
     const uint8_t *code = m->code + at;
     float scale = *k_moment_scale(m, at);
+    if (m->form == K_MOMENT_FP8) {
+        for (int64_t i = 0; i < n; i++)
+            buf[i] = k_moment_e4m3(code[i]) * scale;
+        return buf;
+    }
+    const float *value = k_moment_codes(m)->value;
     for (int64_t i = 0; i < n; i++)
-        buf[i] = value[code[i]] * scale;
-    for (int64_t i = 0; i < n && m->is_square; i++)
-        buf[i] = buf[i] * buf[i];
+        buf[i] = value[code[i]];
+    for (int64_t i = 0; i < n; i++)
+        buf[i] *= scale;
     return buf;
+}
+
+/* The same, as they are computed with. */
+K_INLINE float *k_moment_load(const struct k_moment *m, int64_t at, int64_t n, float *buf)
+{
+    float *x = k_moment_load_root(m, at, n, buf);
+    for (int64_t i = 0; i < n && x == buf && m->is_square; i++)
+        buf[i] = buf[i] * buf[i];
+    return x;
 }
 
 K_INLINE float k_largest(const float *x, int64_t n)
@@ -79,51 +108,96 @@ K_INLINE float k_largest(const float *x, int64_t n)
     return out;
 }
 
-/* The code of a number of the scale, from 0 to 1 or to 448: one of its neighbours, the upper one
- * when the share of the way there is above u. */
-K_INLINE int32_t k_moment_code(const struct k_moment_codes *t, float size, float u)
+/* What decides between two neighbours, from 0 to 1: the upper one is taken when the share of the
+ * way to it is above. */
+K_INLINE void k_moment_draws(
+    float *draw, const struct k_moment *m, int64_t at, int64_t n, bool is_random)
+{
+    uint32_t random[K_BLOCK];
+    if (is_random)
+        k_random_of(random, m->key, (uint64_t)(m->first + at), n);
+    for (int64_t i = 0; i < n && is_random; i++)
+        draw[i] = ((float)(int32_t)random[i] + 0.5f) * 0x1p-16f;
+    for (int64_t i = 0; i < n && !is_random; i++)
+        draw[i] = 0.5f;
+}
+
+/* Where a number of the scale, from 0 to 448, lies among the codes of E4M3: the one below and the
+ * share of the way to the next. Beyond the largest there is none. */
+K_INLINE int32_t k_moment_e4m3_code(float size, float draw)
 {
     uint32_t bits;
     memcpy(&bits, &size, sizeof(bits));
-    int32_t cell = (int32_t)(bits >> 16) - K_MOMENT_LOW_CELL;
-    cell = cell > 0 ? cell : 0;
-    int32_t c = t->start[cell < K_MOMENT_CELLS ? cell : K_MOMENT_CELLS - 1]; /* infinity too */
-    c += t->size[c + 1] <= size;
-    return c + ((size - t->size[c]) * t->per_gap[c] > u);
+    float quanta = (float)(int32_t)(size * 0x1p9f); /* whole ones, where c counts those */
+    int32_t is_small = -(int32_t)(bits < 121u << 23), c = (int32_t)(bits >> 20) - (120 << 3);
+    float small = size * 0x1p9f - quanta, normal = (float)(int32_t)(bits & 0xfffff) * 0x1p-20f;
+    int32_t is_up = (-(int32_t)(small > draw) & is_small) | (-(int32_t)(normal > draw) & ~is_small);
+    c = ((int32_t)quanta & is_small) | (c & ~is_small);
+    c = c < 127 ? c : 127;
+    return c - (is_up & -(int32_t)(c < 126));
+}
+
+/* Of the other forms, by tables: loads between loops that have none, which are done for several
+ * numbers at once. */
+K_INLINE void k_moment_table_codes(const struct k_moment_codes *t, int32_t *restrict c,
+    const float *restrict size, const float *restrict draw, int64_t n)
+{
+    float next[K_BLOCK], low[K_BLOCK], per_gap[K_BLOCK];
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, size + i, sizeof(bits));
+        int32_t cell = (int32_t)(bits >> 16) - K_MOMENT_LOW_CELL;
+        cell = cell > 0 ? cell : 0;
+        c[i] = cell < K_MOMENT_CELLS ? cell : K_MOMENT_CELLS - 1;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        struct k_moment_cell at = t->cell[c[i]];
+        c[i] = at.code;
+        next[i] = at.next;
+    }
+    for (int64_t i = 0; i < n; i++)
+        c[i] += next[i] <= size[i];
+    for (int64_t i = 0; i < n; i++) {
+        struct k_moment_step at = t->step[c[i]];
+        low[i] = at.size;
+        per_gap[i] = at.per_gap;
+    }
+    for (int64_t i = 0; i < n; i++)
+        c[i] += (size[i] - low[i]) * per_gap[i] > draw[i];
 }
 
 /* Numbers of one piece become codes. Of a root only nothing becomes nothing: what is divided by it
  * would be without bounds. */
-K_INLINE void k_moment_encode(
-    const struct k_moment *m, int64_t at, int64_t n, const float *x, float scale, bool is_random)
+K_INLINE void k_moment_encode(const struct k_moment *m, int64_t at, int64_t n,
+    const float *restrict x, float scale, bool is_random)
 {
-    const struct k_moment_codes *t = k_moment_codes(m);
-    uint8_t *code = m->code + at;
-    uint32_t random[K_BLOCK];
+    uint8_t *restrict code = m->code + at;
     int32_t c[K_BLOCK];
-    float divisor = scale > 0 ? scale : 1; /* all is zero then */
-    if (is_random)
-        k_random_of(random, m->key, (uint64_t)(m->first + at), n);
-    for (int64_t i = 0; i < n; i++) {
-        float u = is_random ? ((float)(int32_t)random[i] + 0.5f) * 0x1p-16f : 0.5f;
-        c[i] = k_moment_code(t, fabsf(x[i]) / divisor, u);
-    }
-    if (m->is_square)
-        for (int64_t i = 0; i < n; i++)
-            code[i] = (uint8_t)(c[i] == 0 && x[i] > 0 ? 1 : c[i]);
+    float draw[K_BLOCK], size[K_BLOCK], divisor = scale > 0 ? scale : 1; /* all is zero then */
+    k_moment_draws(draw, m, at, n, is_random);
+    for (int64_t i = 0; i < n; i++)
+        size[i] = fabsf(x[i]) / divisor;
+    if (m->form == K_MOMENT_BLOCKS)
+        k_moment_table_codes(k_moment_codes(m), c, size, draw, n);
     else
         for (int64_t i = 0; i < n; i++)
-            code[i] = (uint8_t)(c[i] | (c[i] > 0 && x[i] < 0 ? 128 : 0));
+            c[i] = k_moment_e4m3_code(size[i], draw[i]);
+    if (m->is_square)
+        for (int64_t i = 0; i < n; i++)
+            c[i] += c[i] == 0 && x[i] > 0;
+    else
+        for (int64_t i = 0; i < n; i++)
+            c[i] |= c[i] > 0 && x[i] < 0 ? 128 : 0;
+    for (int64_t i = 0; i < n; i++)
+        code[i] = (uint8_t)c[i];
 }
 
-/* Elements of one piece go back where they are kept; x is changed. scale: fp8's. */
+/* Elements of one piece, of a square the roots, go back where they are kept. scale: fp8's. */
 K_INLINE void k_moment_store(
-    const struct k_moment *m, int64_t at, int64_t n, float *x, float scale, bool is_random)
+    const struct k_moment *m, int64_t at, int64_t n, const float *x, float scale, bool is_random)
 {
     if (m->form == K_MOMENT_FP32)
         return;
-    for (int64_t i = 0; i < n && m->is_square; i++)
-        x[i] = sqrtf(x[i]);
     if (m->form == K_MOMENT_BLOCKS) {
         scale = k_largest(x, n);
         *k_moment_scale(m, at) = scale;

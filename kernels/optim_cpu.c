@@ -189,6 +189,8 @@ static void adamw_piece(const struct adamw *s, int64_t at, int64_t n)
         v[i] = next_v(&c, v[i], g);
         w[i] = w[i] * c.decay - c.rate * m[i] / (sqrtf(v[i]) * c.inv_root + c.eps);
     }
+    for (int64_t i = 0; i < n && v == v_buf; i++)
+        v[i] = sqrtf(v[i]);
     weights_store(&a->weights, at, n, w);
     k_moment_store(&a->m, at, n, m, c.m_scale, true);
     k_moment_store(&a->v, at, n, v, c.v_scale, true);
@@ -415,7 +417,7 @@ static void grow_scale(const struct k_moment_range *to, float scale)
     float buf[K_BLOCK];
     for (int64_t at = 0, n; at<to->elems && * m->scale> 0; at += n) {
         n = k_moment_piece_end(m, at, to->elems) - at;
-        k_moment_load(m, at, n, buf);
+        k_moment_load_root(m, at, n, buf);
         k_moment_store(m, at, n, buf, scale, false);
     }
     *m->scale = scale;
@@ -431,7 +433,8 @@ void K_NAME(k_moment_write)(struct pool *p, const struct k_moment_range *to, con
         grow_scale(to, scale);
     for (int64_t at = to->at, end = to->at + to->n, n; at < end; at += n, src += n) {
         n = k_moment_piece_end(m, at, end) - at;
-        memcpy(buf, src, (size_t)n * sizeof(*buf));
+        for (int64_t i = 0; i < n; i++)
+            buf[i] = m->is_square ? sqrtf(src[i]) : src[i];
         k_moment_store(m, at, n, buf, *m->scale, false);
     }
 }

@@ -333,9 +333,9 @@ static double share_of(const struct json *shares, enum op_kind k)
     return json_num(shares, op_kind_name(k), json_num(shares, op_kind_name(like), 1));
 }
 
-/* Moments in 8 bits take arithmetic, not memory: 28 ns of a thread for a parameter, where the bytes
- * take less than 2 (own measurement, 8M parameters). */
-static const double cpu_8bit_share = 0.06;
+/* Moments in 8 bits take arithmetic, not memory: 5 to 6.5 ns of a thread for a parameter, where the
+ * bytes take 0.6 (own measurement, 8M parameters). */
+static const double cpu_8bit_share = 0.1;
 
 /* A table of shares by kind of operation; 1 for those it does not name. */
 static void fill_elementwise(struct machine *m, struct lookup *l)

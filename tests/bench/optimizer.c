@@ -76,6 +76,68 @@ static void bench_memory(int threads)
     pool_free(pool);
 }
 
+/* --- with moments in 8 bits --- */
+
+/* Reads and writes what such an update does: gradient, weights, and a byte of each moment. */
+#if defined __x86_64__
+__attribute__((target("avx2"), optimize("O3")))
+#endif
+static void
+stream_8bit(void *arg, int64_t first, int64_t last)
+{
+    const struct k_adamw *a = arg;
+    const float *restrict g = a->grad;
+    float *restrict w = a->weights.master;
+    uint8_t *restrict m = a->m.code, *restrict v = a->v.code;
+    int64_t end = last * GRAIN < a->elems ? last * GRAIN : a->elems;
+    for (int64_t i = first * GRAIN; i < end; i++)
+        w[i] += g[i];
+    for (int64_t i = first * GRAIN; i < end; i++) {
+        m[i]++;
+        v[i]++;
+    }
+}
+
+static void bench_8bit(enum k_moment_form form, int threads)
+{
+    const struct kernels *k = kernels_best();
+    struct pool *pool = pool_new(threads);
+    struct k_adamw a = {.elems = PARAMS, .lr = 1e-9, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+    struct k_moment *moments[] = {&a.m, &a.v};
+    float *grad = floats(1e-3F);
+    for (int i = 0; i < 2; i++)
+        *moments[i] = (struct k_moment){.form = form,
+            .is_square = i,
+            .code = base_calloc(PARAMS, 1),
+            .scale = base_calloc(PARAMS / K_MOMENT_BLOCK + 1, sizeof(float))};
+    a.grad = grad;
+    a.weights.master = floats(1);
+    double ratio[ROUNDS], each[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = clock_now_s();
+        pool_run(pool, (PARAMS + GRAIN - 1) / GRAIN, stream_8bit, &a);
+        double middle = clock_now_s();
+        a.step++;
+        k->adamw(pool, &a);
+        double end = clock_now_s();
+        ratio[i] = (end - middle) / (middle - start);
+        each[i] = (end - middle) / PARAMS;
+    }
+    double times = median(ratio, ROUNDS);
+    printf(
+        "adamw  %s, moments in %s, 100M parameters, %d thread(s): %.1f ns a parameter; of a loop "
+        "that moves its bytes, as long: %.1f times (%.1f to %.1f)\n",
+        k->name, form == K_MOMENT_FP8 ? "fp8" : "blocks of 8 bits", threads,
+        median(each, ROUNDS) * 1e9, times, ratio[0], ratio[ROUNDS - 1]);
+    for (int i = 0; i < 2; i++) {
+        free(moments[i]->code);
+        free(moments[i]->scale);
+    }
+    free(grad);
+    free(a.weights.master);
+    pool_free(pool);
+}
+
 /* --- on disk --- */
 
 /* The disk lane of the boundary, from its first read to its last write. */
@@ -154,6 +216,10 @@ int main(int argc, char **argv)
 {
     bench_memory(1);
     bench_memory(2);
+    for (int threads = 1; threads <= 2; threads++) {
+        bench_8bit(K_MOMENT_BLOCKS, threads);
+        bench_8bit(K_MOMENT_FP8, threads);
+    }
     bench_disk(argc > 1 ? argv[1] : "/var/tmp");
     return 0;
 }
