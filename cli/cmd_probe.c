@@ -39,6 +39,12 @@ static const struct option PROBE[] = {
         .def = "20",
         .help = "steps of each plan that count, rounded up to a multiple of 4",
         .example = "--steps 8"},
+    {.name = "nvme-dir",
+        .kind = OPTION_TEXT,
+        .argument = "DIR[,DIR...]",
+        .help = "folders for what plans keep on disk",
+        .detail = "As of `berth launch`: absolute, one on each drive. Nothing is left there.",
+        .example = "--nvme-dir /nvme0,/nvme1"},
     {.name = "output",
         .letter = 'o',
         .kind = OPTION_FILE,
@@ -67,6 +73,7 @@ struct probe {
     struct probed *v;
     size_t n;
     int64_t steps; /* of a round */
+    const char *nvme_dirs; /* "DIR,DIR"; NULL: none */
     int64_t ranks; /* most of a plan, 2 at least: so many time collectives, once */
     struct probe_collective *collectives;
     size_t n_collectives;
@@ -140,8 +147,16 @@ static enum rc run_round(struct probe *p, struct probed *x, int round, struct er
     struct json *v = NULL;
     snprintf(steps, sizeof steps, "%lld", (long long)p->steps);
     snprintf(ranks, sizeof ranks, "%lld", (long long)p->ranks);
-    const char *words[] = {"bench", "--plan", x->path, "--steps", steps, "--warm-up", "2",
-        is_first ? "--collectives" : NULL, ranks, NULL};
+    const char *words[16] = {"bench", "--plan", x->path, "--steps", steps, "--warm-up", "2"};
+    size_t n = 7;
+    if (p->nvme_dirs) {
+        words[n++] = "--nvme-dir";
+        words[n++] = p->nvme_dirs;
+    }
+    if (is_first) {
+        words[n++] = "--collectives";
+        words[n++] = ranks;
+    }
     enum rc rc = engine_child_run(&text, words, e);
     if (!rc)
         rc = json_parse(&v, str_text(&text), text.len, e);
@@ -400,6 +415,7 @@ static enum rc run(const struct args *args, struct out *out, struct err *e)
     if (steps < 1 || steps > ROUNDS * (int64_t)BENCH_MAX_STEPS)
         return err_set(e, RC_USAGE, "option '--steps' takes 1 to %d", ROUNDS * BENCH_MAX_STEPS);
     p.steps = (steps + ROUNDS - 1) / ROUNDS;
+    p.nvme_dirs = args_text(args, "nvme-dir");
     enum rc rc = take_plans(&p, args, e);
     if (!rc)
         rc = rates_load_user(&mine, e); /* before minutes of work: it will be read to be kept */

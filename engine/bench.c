@@ -23,6 +23,7 @@
 #include "planner/plan_file.h"
 #include "planner/price.h"
 #include "run/bench_record.h"
+#include "run/spec.h"
 
 /* Of a section that repeats within a step, so many executions are looked at. */
 enum {
@@ -53,6 +54,7 @@ struct bench_job {
     int64_t steps, warm_up;
     int64_t group; /* ranks of collectives that are timed by themselves; 0: none are */
     int ranks, threads;
+    struct run_disk disk; /* for what the plan keeps on disk */
     int *listen_fd;
     char (*address)[32];
     const char **peers;
@@ -201,6 +203,8 @@ static enum rc run_rank(const struct bench_job *b, int rank, struct err *e)
     struct executor_options xo = {.device = &device_cpu,
         .device_options = {.threads = b->threads},
         .kernels = o.kernels,
+        .disk_dirs = (const char *const *)b->disk.dirs,
+        .n_disk_dirs = (int)b->disk.count,
         .observe = observe,
         .observe_arg = &r};
     enum rc rc = comm_open(&comm, &o, e);
@@ -444,13 +448,15 @@ static enum rc parse(struct bench_job *b, const char **plan, int argc, char **ar
             rc = read_count(&b->warm_up, name, value, e);
         else if (strcmp(name, "--collectives") == 0)
             rc = read_count(&b->group, name, value, e);
+        else if (strcmp(name, "--nvme-dir") == 0)
+            rc = run_disk_parse(&b->disk, value, e);
         else
             rc = err_set(e, RC_USAGE, "unknown option '%s'", name);
     }
     if (!rc && (!*plan || b->steps < 1))
         rc = err_set(e, RC_USAGE,
             "usage: berth-engine bench --plan FILE [--steps N] [--warm-up N] [--collectives "
-            "RANKS]");
+            "RANKS] [--nvme-dir DIR,DIR]");
     if (!rc && (b->group == 1 || b->group > COMM_MAX_LOCALS))
         rc = err_set(e, RC_USAGE, "option '--collectives' takes 2 to %d ranks", COMM_MAX_LOCALS);
     return rc;
@@ -470,6 +476,9 @@ static enum rc take_plan(struct bench_job *b, const char *path, struct err *e)
         rc = plan_file_check_hash(p, e);
     if (!rc)
         rc = schedule_make(&b->schedule, &p->job.model, &p->strategy, e);
+    if (!rc && b->schedule->slab_bytes[MEMORY_DISK] > 0 && b->disk.count == 0)
+        rc = err_set(e, RC_USAGE,
+            "the plan keeps a part of its states on disk: name folders for it with --nvme-dir");
     if (rc)
         return rc;
     b->ranks = (int)p->strategy.ranks;
@@ -488,6 +497,7 @@ static void release(struct bench_job *b)
     free(b->address);
     free(b->peers);
     free(b->host_of);
+    run_disk_release(&b->disk);
     schedule_free(b->schedule);
     plan_file_release(&b->plan);
 }

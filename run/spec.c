@@ -32,7 +32,7 @@ void run_spec_init(struct run_spec *s)
     };
 }
 
-static void release_dirs(struct run_disk *d)
+void run_disk_release(struct run_disk *d)
 {
     for (size_t i = 0; i < d->count; i++)
         free(d->dirs[i]);
@@ -43,7 +43,7 @@ static void release_dirs(struct run_disk *d)
 
 void run_spec_release(struct run_spec *s)
 {
-    release_dirs(&s->disk);
+    run_disk_release(&s->disk);
     for (size_t i = 0; i < s->host_count; i++) {
         free(s->hosts[i].name);
         free(s->hosts[i].address);
@@ -115,7 +115,7 @@ static enum rc add_dir(struct run_disk *d, const char *dir, struct err *e)
 enum rc run_disk_parse(struct run_disk *out, const char *text, struct err *e)
 {
     enum rc rc = RC_OK;
-    release_dirs(out);
+    run_disk_release(out);
     for (const char *p = text; *p && !rc; p += *p == ',') {
         size_t n = strcspn(p, ",");
         char *dir = base_strndup(p, n);

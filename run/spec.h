@@ -116,6 +116,7 @@ size_t run_spec_host_of(const struct run_spec *s, int64_t rank);
 
 /* "DIR,DIR": absolute paths, in place of those there are. RC_USAGE otherwise. */
 enum rc run_disk_parse(struct run_disk *out, const char *text, struct err *e);
+void run_disk_release(struct run_disk *d);
 
 /* Where the checkpoints of this run lie on a node with run folder node_dir; the caller frees it. */
 char *run_checkpoint_dir(const struct run_spec *s, const char *node_dir);

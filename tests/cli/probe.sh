@@ -53,6 +53,18 @@ a_broken_file_of_constants_is_named() {
     rm "$data/calibration.json"
 }
 
+what_a_plan_keeps_on_disk_goes_to_folders_that_are_empty_afterwards() {
+    mkdir -p "$tmp/nvme0" "$tmp/nvme1"
+    plan 2 zero3 disk --offload nvme
+    exits 2 "$berth" probe --plan "$tmp/disk.json" --steps 4 -q -o "$tmp/mine.json"
+    says 'name folders for it with --nvme-dir' "$tmp/err"
+    exits 0 "$berth" probe --plan "$tmp/disk.json" --steps 4 -q -o "$tmp/mine.json" \
+        --nvme-dir "$tmp/nvme0,$tmp/nvme1"
+    [ -z "$(ls -A "$tmp/nvme0" "$tmp/nvme1" | grep -v :)" ]
+    exits 2 "$berth" probe --plan "$tmp/disk.json" --steps 4 -q --nvme-dir nvme0
+    says "'nvme0' for states on disk needs an absolute path" "$tmp/err"
+}
+
 what_cannot_be_probed_is_refused() {
     exits 2 "$berth" probe
     says 'berth plan --here' "$tmp/err"
@@ -88,6 +100,7 @@ nothing_is_left_when_it_is_interrupted() {
 for f in later_plans_are_made_of_what_a_probe_saw \
     another_probe_of_the_processor_takes_the_place_of_the_first \
     what_is_written_elsewhere_is_used_on_demand_only a_broken_file_of_constants_is_named \
+    what_a_plan_keeps_on_disk_goes_to_folders_that_are_empty_afterwards \
     what_cannot_be_probed_is_refused nothing_is_left_when_it_is_interrupted; do
     t "$f" "$f"
 done
