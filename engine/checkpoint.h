@@ -6,7 +6,8 @@
  * A save writes into step-N.tmp on every host, syncs, agrees among all ranks, renames; a crash at
  * any moment leaves the previous checkpoints whole. With `local+partner` the files of a host also
  * lie on the next host. A load agrees on the newest step whose files all exist somewhere with the
- * right size and hash, brings missing files from the hosts that have them, then reads locally.
+ * right size and hash, brings missing files from the hosts that have them, then reads locally; with
+ * partners, a file that only one host has left goes to another one as well.
  *
  * Asynchronous, a save copies the rank's state into memory that is taken at the start of the run
  * (checkpoint_image.h), and a thread of its own writes while training goes on; its collectives have

@@ -245,9 +245,15 @@ static enum rc send_file(struct load *l, struct transfer *t, const char *path, s
     return rc;
 }
 
-static enum rc bring_file(struct load *l, int f, int receiver, struct err *e)
+/* To the first rank of a host, unless it is there. */
+static enum rc bring_file(struct load *l, int f, int host, struct err *e)
 {
     int me = comm_rank(l->c), holder = holder_of(l, f);
+    int receiver = checkpoint_first_rank(l->o, host);
+    unsigned char *has = &l->has[receiver * l->n_files + f];
+    if (*has)
+        return RC_OK;
+    *has = 1;
     uint64_t bytes = (uint64_t)json_int(checkpoint_file(l->manifest, f), "bytes", 0);
     struct transfer t = {.to = -1, .from = -1, .buffer = l->buffer};
     char name[40];
@@ -279,19 +285,36 @@ static enum rc complete_folder(const struct load *l, const struct str *manifest,
     return rc;
 }
 
+/* A file that lies on one host alone goes to the next one too: whichever is lost then, a checkpoint
+ * that had to be put together again survives as a new one does. */
+static enum rc bring_copies(struct load *l, struct err *e)
+{
+    int hosts = checkpoint_hosts(l->x, l->o);
+    enum rc rc = RC_OK;
+    for (int f = 0; f < l->n_files && l->o->has_partner && hosts > 1 && !rc; f++) {
+        int holders = 0;
+        for (int h = 0; h < hosts; h++)
+            holders += l->has[checkpoint_first_rank(l->o, h) * l->n_files + f];
+        if (holders == 1)
+            rc = bring_file(l, f, (l->o->host_of[holder_of(l, f)] + 1) % hosts, e);
+    }
+    return rc;
+}
+
 static enum rc bring_missing(struct load *l, const struct str *manifest, struct err *e)
 {
     unsigned char *needed = base_alloc((size_t)l->n_files);
     enum rc rc = checkpoint_is_host_first(l->x, l->o) ? dir_make(l->dir, 0755, e) : RC_OK;
     rc = checkpoint_agree(l->x, "loading the checkpoint", rc, e);
     for (int host = 0; host < checkpoint_hosts(l->x, l->o) && !rc; host++) {
-        int first = checkpoint_first_rank(l->o, host);
         rc = host_needs(l, host, needed, e);
         for (int f = 0; f < l->n_files && !rc; f++)
-            if (needed[f] && !l->has[first * l->n_files + f])
-                rc = bring_file(l, f, first, e);
+            if (needed[f])
+                rc = bring_file(l, f, host, e);
     }
     free(needed);
+    if (!rc)
+        rc = bring_copies(l, e);
     if (!rc)
         rc = complete_folder(l, manifest, e);
     return checkpoint_agree(l->x, "loading the checkpoint", rc, e);

@@ -282,6 +282,41 @@ static void a_lost_host_is_restored_from_its_partner(void **state)
     }
 }
 
+static void lose_host(int host)
+{
+    struct err e;
+    char *dir = base_printf("%s/host-%d", scratch, host);
+    assert_int_equal(dir_remove(dir, &e), RC_OK);
+    free(dir);
+}
+
+/* Each load leaves two copies of every file, so that hosts may be lost one after the other without
+ * a save in between; also where another layout of ranks saved. */
+static void a_load_makes_up_for_the_copies_that_were_lost(void **state)
+{
+    static const struct {
+        int ranks, hosts, lost[4];
+    } ROUNDS[] = {{4, 2, {0, 1, 1, 0}}, {6, 3, {2, 0, 1, 2}}, {3, 3, {1, 2, 0, 1}}};
+    (void)state;
+    for (size_t k = 0; k < BASE_COUNT(ROUNDS); k++) {
+        struct setting saved = run(STRATEGY_ZERO3, ROUNDS[k].ranks, 1, PRECISION_FP32,
+            (struct setting){.hosts = ROUNDS[k].hosts, .has_partner = true, .steps = 2});
+        assert_int_equal(saved.rc, RC_OK);
+        for (int i = 0; i < 4; i++) {
+            lose_host(ROUNDS[k].lost[i]);
+            struct setting loaded = run(STRATEGY_ZERO3, i % 2 ? 3 : ROUNDS[k].ranks, 1,
+                PRECISION_FP32,
+                (struct setting){.hosts = ROUNDS[k].hosts,
+                    .has_partner = true,
+                    .is_loading = true,
+                    .load_step = -1});
+            if (loaded.rc)
+                fail_msg("round %d of %zu: %s", i, k, loaded.msg);
+            assert_true(loaded.state_hash == saved.state_hash);
+        }
+    }
+}
+
 /* Whoever hears of it first must not take the other rank's report for the cause. */
 static void a_rank_that_cannot_save_is_the_cause_and_the_others_say_so(void **state)
 {
@@ -665,6 +700,7 @@ int test_checkpoint(void)
         T(the_fused_attention_of_gpt2_is_kept_apart),
         T(a_resumed_run_has_the_same_bits_as_an_uninterrupted_one),
         T(a_lost_host_is_restored_from_its_partner),
+        T(a_load_makes_up_for_the_copies_that_were_lost),
         T(a_rank_that_cannot_save_is_the_cause_and_the_others_say_so),
         T(without_partner_a_lost_host_is_one_clear_sentence),
         T(a_damaged_file_sends_the_load_to_the_step_before),
