@@ -72,9 +72,9 @@ struct probed {
 struct probe {
     struct probed *v;
     size_t n;
-    int64_t steps; /* of a round */
+    int64_t steps;         /* of a round */
     const char *nvme_dirs; /* "DIR,DIR"; NULL: none */
-    int64_t ranks; /* most of a plan, 2 at least: so many time collectives, once */
+    int64_t ranks;         /* most of a plan, 2 at least: so many time collectives, once */
     struct probe_collective *collectives;
     size_t n_collectives;
     struct json *document;

@@ -112,11 +112,12 @@ static const struct option LIMITS[] = {
         .kind = OPTION_CHOICE,
         .is_repeatable = true,
         .argument = "WHAT",
-        .choices = "none|optimizer|optimizer+params|nvme|activations",
+        .choices = "none|optimizer|optimizer+params|nvme|nvme+params|activations",
         .help = "only with this kept off the device, on CPU nodes too",
-        .detail = "Without it the search thinks of optimizer on GPUs, of activations and "
-                  "optimizer+params where nothing fits without, and of nvme last. On CPU nodes "
-                  "nvme alone saves memory.",
+        .detail =
+            "Without it the search thinks of optimizer on GPUs, of activations and "
+            "optimizer+params where nothing fits without, and of nvme and nvme+params last. On "
+            "CPU nodes these alone save memory.",
         .example = "--offload nvme"},
     {.name = "recompute",
         .kind = OPTION_CHOICE,

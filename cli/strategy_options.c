@@ -61,15 +61,16 @@ static const struct option HOW[] = {
         .example = "--full-blocks 12"},
     {.name = "offload",
         .kind = OPTION_CHOICE,
-        .choices = "none|optimizer|optimizer+params|nvme|activations",
+        .choices = "none|optimizer|optimizer+params|nvme|nvme+params|activations",
         .def = "none",
         .help = "what to keep off the GPU",
         .detail =
             "optimizer: its states in host memory, where they are updated beside the next step's "
             "forward pass (exactly: nothing is late); +params: "
             "parameters and gradients too (zero3, hsdp), copied up for each gather; nvme: the "
-            "optimizer's states on the disk of the node; activations: in host memory what "
-            "blocks keep for backward.",
+            "optimizer's states on the disk of the node; nvme+params: parameters there too (zero3, "
+            "hsdp), read for each gather; activations: in host memory what blocks keep for "
+            "backward.",
         .example = "--offload optimizer"},
     {.name = "prefetch",
         .kind = OPTION_COUNT,

@@ -278,11 +278,13 @@ static void write_memory(struct str *s)
                "in the next step, beside that of the units before it; optimizer+params,\n"
                "parameters and gradients too, of which each unit is copied up for its gather;\n"
                "nvme, the optimizer's states to the disk of the node (berth launch --nvme-dir),\n"
-               "through host buffers of three units; activations, what blocks keep for backward\n"
-               "to host memory. Plans use them where nothing fits without, and nvme, if it takes\n"
-               "more than half of a step, only where no other offer does without; --offload asks\n"
-               "for one. Reports then name the parts of host memory and of the disk too, and\n"
-               "what a run writes to it: drives wear out.\n\n"
+               "through host buffers of three units; nvme+params, parameters too, read ahead of\n"
+               "each gather and written after the update, with gradients in host memory;\n"
+               "activations, what blocks keep for backward to host memory. Plans use them where\n"
+               "nothing fits without, and the disk, if it takes more than half of a step, only\n"
+               "where no other offer does without; --offload asks for one. Reports then name the\n"
+               "parts of host memory and of the disk too, and what a run writes to it: drives\n"
+               "wear out.\n\n"
                "What is outside the list (driver context, code, libraries) is set aside first,\n"
                "as external. fit_probability says how likely it all fits.\n");
 }

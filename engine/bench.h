@@ -4,8 +4,9 @@
  *                      [--nvme-dir DIR,DIR]
  *
  * Runs all ranks of a plan for one node here, on made-up tokens, without saving anything (what the
- * plan keeps on disk lies in files without names in these folders, which end with it), and writes one bench/1 document (run/bench_record.h) to standard output. The ranks are processes
- * connected over loopback, as an agent would start them. */
+ * plan keeps on disk lies in files without names in these folders, which end with it), and writes
+ * one bench/1 document (run/bench_record.h) to standard output. The ranks are processes connected
+ * over loopback, as an agent would start them. */
 #ifndef ENGINE_BENCH_H
 #define ENGINE_BENCH_H
 

@@ -243,7 +243,7 @@ static enum rc too_little(const char *dir, int64_t bytes, const struct statvfs *
     char need[UNITS_TEXT], has[UNITS_TEXT], more[UNITS_TEXT];
     double free_bytes = (double)room->f_bavail * (double)room->f_frsize;
     return err_set(e, RC_LIMIT,
-        "'%s' has %s free, and optimizer states of a rank need %s there: %s too few; free some or "
+        "'%s' has %s free, and what a rank keeps on disk needs %s there: %s too few; free some or "
         "name other folders with --nvme-dir",
         dir, units_bytes(has, free_bytes), units_bytes_up(need, (double)bytes),
         units_bytes_up(more, (double)bytes - free_bytes));
@@ -326,7 +326,7 @@ enum rc disk_open(struct disk **out, const struct disk_options *o, struct err *e
 {
     *out = NULL;
     if (o->n_dirs < 1 || o->n_dirs > DISK_MAX_DIRS)
-        return err_set(e, RC_LIMIT, "optimizer states in %d folders; 1 to %d can be used",
+        return err_set(e, RC_LIMIT, "%d folders for what is kept on disk; 1 to %d can be used",
             o->n_dirs, DISK_MAX_DIRS);
     struct disk *d = base_calloc(1, sizeof *d);
     enum rc rc = RC_OK;

@@ -1,4 +1,5 @@
-/* Optimizer states on disk: the slab of MEMORY_DISK, striped over files in several folders.
+/* What a plan keeps on disk, optimizer states and parameters: the slab of MEMORY_DISK, striped over
+ * files in several folders.
  *
  * The files are scratch: preallocated, and without a name from the start, so that nothing stays
  * when the process ends, however it ends. Reads and writes go past the page cache (O_DIRECT) in

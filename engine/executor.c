@@ -249,7 +249,7 @@ static enum rc run_section(
     for (int32_t i = 0; i < sec->n_ops; i++) {
         const struct op *op = &x->s->ops[sec->first_op + i];
         struct task t = {.op = op, .index = sec->first_op + i};
-        t.is_idle = is_warm(x, op) || ((op->flags & OP_UPDATE) && !x->is_pending);
+        t.is_idle = is_warm(x, op) || (op->flags & (x->is_pending ? OP_UNLESS_UPDATE : OP_UPDATE));
         for (int a = 0; a < op->n_args; a++)
             t.arg[a] = executor_address(x, &op->arg[a]);
         x->o.device->submit(x->device, &t);

@@ -63,9 +63,12 @@ static struct state_view gradient_of(struct executor *x, int unit)
     return (struct state_view){data, first_of_part(x, unit), schedule_part_elems(s, unit)};
 }
 
-/* Where in its unit's swap buffer a buffer on disk goes: after those of the kinds before. */
+/* Where a buffer on disk goes: parameters to a place of their own, which no swap buffer of their
+ * unit overlaps, states into that one, after those of the kinds before. */
 static char *swap_place(struct executor *x, const struct unit_buffers *b, int32_t id)
 {
+    if (id == b->param)
+        return executor_buffer(x, b->param_host);
     const int32_t order[] = {b->master, b->m, b->v};
     char *at = executor_buffer(x, b->swap);
     for (int i = 0; order[i] != id; i++)
@@ -282,6 +285,14 @@ static enum rc publish_states(struct executor *x, int unit, struct err *e)
     return rc;
 }
 
+/* New parameters in memory go where they are kept. */
+static enum rc store_params(struct executor *x, const struct unit_buffers *b, struct err *e)
+{
+    struct disk_part part = {executor_buffer(x, b->param), swap_place(x, b, b->param),
+        x->s->buffers[b->param].bytes, true};
+    return disk_move(x->context.disk, &part, 1, e);
+}
+
 /* The own part of the parameters, rounded from the master values; then those of the peers. */
 static enum rc publish_params(struct executor *x, int unit, struct err *e)
 {
@@ -289,7 +300,8 @@ static enum rc publish_params(struct executor *x, int unit, struct err *e)
     const struct unit_buffers *b = &x->s->state[unit];
     int64_t bytes = precision_bytes(x->s->strategy.precision);
     bool has_all = strategy_parameter_shards(&x->s->strategy) == 1;
-    char *param = executor_buffer(x, b->param);
+    bool is_on_disk = x->s->buffers[b->param].memory == MEMORY_DISK;
+    char *param = is_on_disk ? swap_place(x, b, b->param) : executor_buffer(x, b->param);
     char *own = param + place_in(x, unit, strategy_parameter_shards(&x->s->strategy)) * bytes;
     bool has_copy = b->master >= 0 && !is_converted(x->s, STATE_MASTER);
     enum rc rc = has_copy ? executor_fetch_state(x, unit, STATE_MASTER, e) : RC_OK;
@@ -300,6 +312,8 @@ static enum rc publish_params(struct executor *x, int unit, struct err *e)
         x->o.kernels->fp32_to_bf16(NULL, (uint16_t *)(void *)own, v.data, v.count);
     else if (has_copy)
         memcpy(own, v.data, (size_t)v.count * sizeof(float));
+    if (is_on_disk && has_copy)
+        return store_params(x, b, e);
     if (x->s->parts > x->s->shards)
         rc = gather_parts(x, GROUP_REPLICA, param, (size_t)(u->shard_elems * bytes), e);
     else if (has_all && x->s->shards > 1)

@@ -13,7 +13,9 @@ enum { MAX_MICRO_BATCH = 64, MAX_TENSOR = 8, MAX_PIPELINE = 16, STACKS_SHOWN = 4
 #define STATES_ACTIVATIONS OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS)
 #define ALL_STATES         OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS)
 #define EVERYTHING         OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS)
-#define ON_DISK            OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_DISK)
+#define ON_DISK                                                                                    \
+    (OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_DISK) |                                                  \
+        OFFLOADS(OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK))
 
 /* What the engine itself offers, by its documentation. */
 static const struct ability {

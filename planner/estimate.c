@@ -562,6 +562,7 @@ static void fill_memory(struct estimate *x, const struct prepared *p, const stru
     x->host_slab_bytes =
         of_node(live_at(p, at, MEMORY_HOST) + gap_of(p, MEMORY_HOST), &p->strategy);
     x->disk_state_bytes = of_node(live_at(p, at, MEMORY_DISK), &p->strategy);
+    x->disk_param_bytes = of_node(part_at(p, at, MEMORY_DISK, PART_PARAMETERS), &p->strategy);
     /* gradients that go there are written beside the states */
     for (int i = 1; i < p->n; i++)
         written = add_num(written, p->disk_bytes[0], p->disk_bytes[i], at->t[i - 1]);

@@ -45,6 +45,7 @@ struct estimate {
     /* disk of a node, for states that lie there; 0 without */
     int64_t disk_bytes;          /* states, and two checkpoints of the node's part of them */
     int64_t disk_state_bytes;    /* of it */
+    int64_t disk_param_bytes;    /* of these: parameters */
     int64_t disk_capacity_bytes; /* 0: unknown or none */
     int64_t disk_written_bytes;  /* by a step */
     int full_blocks; /* of the strategy, or how many it takes on the machine (STRATEGY_FILL) */

@@ -25,11 +25,14 @@ static void add_splits(struct str *out, const struct parallel *p)
 
 static void add_offload(struct str *out, unsigned offload)
 {
-    const char *states = offload & OFFLOAD_DISK           ? ", optimizer states on NVMe"
-                         : !(offload & OFFLOAD_OPTIMIZER) ? ""
-                         : offload & OFFLOAD_PARAMETERS   ? ", optimizer and parameters on the host"
-                                                          : ", optimizer on the host";
-    bool is_alone = offload & OFFLOAD_PARAMETERS && !(offload & OFFLOAD_OPTIMIZER);
+    bool has_params = offload & OFFLOAD_PARAMETERS;
+    const char *states = !(offload & OFFLOAD_OPTIMIZER) ? ""
+                         : offload & OFFLOAD_DISK
+                             ? has_params ? ", optimizer states and parameters on NVMe"
+                                          : ", optimizer states on NVMe"
+                         : has_params ? ", optimizer and parameters on the host"
+                                      : ", optimizer on the host";
+    bool is_alone = has_params && !(offload & OFFLOAD_OPTIMIZER);
     str_addf(out, "%s%s%s", states, is_alone ? ", parameters on the host" : "",
         offload & OFFLOAD_ACTIVATIONS ? ", activations on the host" : "");
 }

@@ -117,7 +117,8 @@ bool export_full_recompute(const struct strategy *s)
 unsigned export_fsdp_offload(const struct strategy *s)
 {
     const unsigned states = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
-    return (s->offload & states) == states ? states : OFFLOAD_NONE;
+    bool is_on_host = (s->offload & states) == states && !(s->offload & OFFLOAD_DISK);
+    return is_on_host ? states : OFFLOAD_NONE;
 }
 
 static void say_offload(struct str *left_out, unsigned can, unsigned offload)
@@ -127,8 +128,7 @@ static void say_offload(struct str *left_out, unsigned can, unsigned offload)
         const char *words;
     } all[] = {{OFFLOAD_OPTIMIZER, "the optimizer alone in host memory"},
         {OFFLOAD_PARAMETERS, "parameters in host memory"},
-        {OFFLOAD_ACTIVATIONS, "activations in host memory"},
-        {OFFLOAD_DISK, "the optimizer's states on NVMe"}};
+        {OFFLOAD_ACTIVATIONS, "activations in host memory"}, {OFFLOAD_DISK, "states on NVMe"}};
     for (size_t i = 0; i < BASE_COUNT(all); i++)
         if (offload & ~can & all[i].what)
             export_lost(left_out, "%s", all[i].words);

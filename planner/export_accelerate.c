@@ -176,6 +176,7 @@ static enum rc write_deepspeed(
         "  offload_optimizer_device: \"%s\"\n"
         "%s"
         "  offload_param_device: \"%s\"\n"
+        "%s"
         "  zero3_init_flag: %s\n"
         "  zero3_save_16bit_model: %s\n"
         "  zero_stage: %d\n",
@@ -183,7 +184,11 @@ static enum rc write_deepspeed(
         : s->offload & OFFLOAD_OPTIMIZER ? "cpu"
                                          : "none",
         s->offload & OFFLOAD_DISK ? "  offload_optimizer_nvme_path: \"/local_nvme\"\n" : "",
-        strategy_parks_parameters(s) ? "cpu" : "none", yes_no(is_whole), yes_no(is_whole),
+        strategy_streams_parameters(s) ? "nvme"
+        : strategy_parks_parameters(s) ? "cpu"
+                                       : "none",
+        strategy_streams_parameters(s) ? "  offload_param_nvme_path: \"/local_nvme\"\n" : "",
+        yes_no(is_whole), yes_no(is_whole),
         s->kind == STRATEGY_DDP ? 0 : (int)s->kind - (int)STRATEGY_DDP);
     add_precision(out, left_out, s->precision);
     add_machines(out, left_out, in);

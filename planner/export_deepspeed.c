@@ -41,9 +41,28 @@ static struct json *offload_json(bool is_on_disk)
     return v;
 }
 
-/* Buckets are DeepSpeed's defaults, which the prediction is of. */
-static struct json *zero_json(const struct strategy *s)
+/* A buffer holds what a rank has of one tensor; its default is too small for large tables. */
+static struct json *param_json(const struct export_input *in)
 {
+    static const int64_t usual_elems = 100000000;
+    const struct model *m = in->model;
+    if (!is_on_disk(in->strategy))
+        return offload_json(false);
+    int64_t largest = (m->vocab > m->ffn ? m->vocab : m->ffn) * m->width;
+    int64_t elems = largest / strategy_parameter_shards(in->strategy) + 1;
+    struct json *v = json_obj();
+    json_add_str(v, "device", "nvme");
+    json_add_str(v, "nvme_path", "/local_nvme");
+    json_add_int(v, "buffer_count", 5);
+    json_add_int(v, "buffer_size", elems > usual_elems ? elems : usual_elems);
+    json_add_bool(v, "pin_memory", true);
+    return v;
+}
+
+/* Buckets are DeepSpeed's defaults, which the prediction is of. */
+static struct json *zero_json(const struct export_input *in)
+{
+    const struct strategy *s = in->strategy;
     struct json *v = json_obj();
     json_add_int(v, "stage", zero_stage(s->kind));
     json_add_bool(v, "overlap_comm", true);
@@ -60,7 +79,7 @@ static struct json *zero_json(const struct strategy *s)
     if (s->offload & OFFLOAD_OPTIMIZER)
         json_add(v, "offload_optimizer", offload_json(is_on_disk(s)));
     if (strategy_parks_parameters(s))
-        json_add(v, "offload_param", offload_json(false));
+        json_add(v, "offload_param", param_json(in));
     return v;
 }
 
@@ -166,7 +185,7 @@ enum rc export_deepspeed(
     json_add_int(v, "train_micro_batch_size_per_gpu", s->micro_batch);
     json_add_int(v, "gradient_accumulation_steps", s->grad_accum);
     add_precision(v, s, left_out);
-    json_add(v, "zero_optimization", zero_json(s));
+    json_add(v, "zero_optimization", zero_json(in));
     if (s->parallel.tensor > 1) {
         struct json *tensor = json_obj();
         json_add_int(tensor, "autotp_size", s->parallel.tensor);

@@ -243,7 +243,7 @@ static const struct field fields[] = {
     {{"strategies", "array of words", "only these: ddp, zero1, zero2, zero3, hsdp"}, LIST,
         TEXT_AT(strategy), NULL},
     {{"offloads", "array of words",
-         "only these: none, optimizer, optimizer+params, nvme, activations"},
+         "only these: none, optimizer, optimizer+params, nvme, nvme+params, activations"},
         LIST, TEXT_AT(offload), NULL},
     {{"recompute", "array of words",
          "only these: none, selective, selective-ffn, full, mixed; default all but selective-ffn"},

@@ -166,7 +166,8 @@ static enum rc read_prediction(struct plan_file *p, const struct json *v, struct
         json_int(json_get(json_get(prediction, "host"), "parts"), "checkpoint_snapshot", 0);
     p->host_slab_bytes = host_slab_bytes(prediction) / p->strategy.ranks_per_node;
     const struct json *disk = json_get(prediction, "disk");
-    p->disk_bytes = json_int(json_get(disk, "parts"), "optimizer", 0);
+    p->disk_bytes = json_int(json_get(disk, "parts"), "optimizer", 0) +
+                    json_int(json_get(disk, "parts"), "parameters", 0);
     p->disk_written_bytes = json_int(disk, "written_bytes_per_step", 0);
     p->run_s = json_num(json_get(prediction, "hours"), "mid", 0) * 3600;
     p->cost_micro_usd = micro_or_unknown(json_get(prediction, "cost_usd"), "mid");

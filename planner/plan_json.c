@@ -83,7 +83,9 @@ static struct json *disk_json(const struct estimate *x, const struct bill *b)
     if (x->disk_bytes == 0)
         return v;
     struct json *parts = json_obj();
-    json_add_int(parts, "optimizer", x->disk_state_bytes);
+    json_add_int(parts, "optimizer", x->disk_state_bytes - x->disk_param_bytes);
+    if (x->disk_param_bytes > 0)
+        json_add_int(parts, "parameters", x->disk_param_bytes);
     json_add_int(parts, "checkpoints", x->disk_bytes - x->disk_state_bytes);
     json_add(v, "parts", parts);
     if (x->disk_capacity_bytes > 0)

@@ -170,7 +170,7 @@ static struct price_key key_of(const struct schedule *s, const struct op *op)
     case FORM_COPY:
     case FORM_HOST_STREAM:
     case FORM_DISK:
-        k.amount = op->bytes;
+        k.amount = op->flags & OP_UNLESS_UPDATE ? 0 : op->bytes;
         break;
     default:
         if (op->lane == LANE_GATHER || op->lane == LANE_REDUCE)

@@ -101,8 +101,8 @@ enum lane {
  * update_8bit    either, with moments in 8 bits
  * copy_down/up   dim elems elem_bytes  arg R from W to
  * disk_read      dim elems elem_bytes  arg R [master] R m R v (on disk) W swap: the own part of a
- *                unit, one after the other
- * disk_write     dim elems elem_bytes  arg R swap W [master] W m W v
+ *                unit, one after the other; or R param [R adapter] W host
+ * disk_write     dim elems elem_bytes  arg R swap W [master] W m W v; or R host W param
  * cast_fp8       dim rows cols format orders  arg R x(rows,cols) [R amax(double)] [W q(rows,cols)]
  *                [W q(cols,rows)]: fp8 tensors, in the orders asked for, with the unit of x's
  *                largest magnitude, or of the one given (kernels_fp8_unit)
@@ -180,7 +180,8 @@ enum op_flag {
     OP_OVERWRITE = 32,
     OP_IN_PLACE = 64,
     OP_RECOMPUTED = 128, /* second execution of a forward operation, in the backward pass */
-    OP_UPDATE = 256      /* of the update of the step before: idle when there is none to be made */
+    OP_UPDATE = 256,     /* of the update of the step before: idle when there is none to be made */
+    OP_UNLESS_UPDATE = 512 /* in place of what it makes: idle when there is one, as in most steps */
 };
 
 enum matmul_form { MATMUL_NT, MATMUL_NN, MATMUL_TN, MATMUL_FP8, MATMUL_FP8_GRAD };
@@ -316,6 +317,8 @@ struct unit_buffers {
                        is m */
     int32_t swap;   /* where the host has master, m and v, one after the other, while they are not
                        on disk; -1 when they never are */
+    int32_t param_host; /* where the host has param at its update, which else lies on disk; -1 when
+                           it does not */
     /* prediction only: where adapters are trained, grad, master, m and v are theirs (-1 without
      * any), param is frozen, and this is what is trained: as param, whole or own shard */
     int32_t adapter;

@@ -242,7 +242,7 @@ static void emit_visit(struct builder *b, const struct visit *v)
 static void reset_micro(struct builder *b)
 {
     for (int u = 0; u < b->s->n_units; u++) {
-        b->gathered[u] = b->unit_grad[u] = b->shard_up[u] = -1;
+        b->gathered[u] = b->unit_grad[u] = b->shard_up[u] = b->param_host[u] = -1;
         b->written[u] = 0;
     }
     b->x = b->dx = b->parked = -1;
@@ -273,25 +273,28 @@ static void emit_scalars(struct builder *b, enum op_group group, int first, int 
     op->bytes = 8.0 * count;
 }
 
-/* How far a micro step is: visits for which units were gathered, and copied up to be; units of
- * which the host made the update of the step before. */
+/* How far a micro step is: visits for which units were gathered, and copied up to be, and read from
+ * disk; units of which the host made the update of the step before. */
 struct progress {
     const struct visit *visits;
-    int n, copied, gathered;
+    int n, read, copied, gathered;
     struct host_updates updates;
 };
 
-/* Copies up run a visit ahead of the gathers that they feed, updates ahead of both. (Unit u is
- * visited u-th.) */
+/* Copies up run a visit ahead of the gathers that they feed, reads from disk ahead of these,
+ * updates ahead of all. (Unit u is visited u-th.) */
 static void bring_parameters(struct builder *b, struct progress *p, int at)
 {
     int last = at + b->s->strategy.prefetch;
     bool copies = strategy_parks_parameters(&b->s->strategy);
-    while (p->updates.next < p->updates.end && p->updates.next <= last + copies) {
+    bool reads = strategy_streams_parameters(&b->s->strategy);
+    while (p->updates.next < p->updates.end && p->updates.next <= last + copies + reads) {
         emit_host_update(b, &p->updates);
         if (copies) /* where the host has them at hand */
             emit_unit_amax(b, p->updates.next - 1);
     }
+    for (; reads && p->read < p->n && p->read <= last + 2; p->read++)
+        for_missing(b, p->visits, p->read, emit_param_read);
     for (; copies && p->copied < p->n && p->copied <= last + 1; p->copied++)
         for_missing(b, p->visits, p->copied, emit_param_up);
     for (; shards_parameters(b) && p->gathered < p->n && p->gathered <= last; p->gathered++)
@@ -332,14 +335,17 @@ static void emit_micro(struct builder *b, enum section_kind kind, int64_t repeat
     struct visit *visits = base_alloc(sizeof(*visits) * 2 * (size_t)b->s->n_units);
     struct progress p = {.visits = visits, .n = make_visits(b, visits)};
     bool is_updated = is_first && strategy_defers_update(&b->s->strategy);
+    bool is_evaluation = kind == SECTION_EVALUATION;
+    /* weights are found one unit after the other */
+    bool is_by_unit = is_updated || (is_evaluation && strategy_streams_parameters(&b->s->strategy));
     if (is_updated)
         p.updates = begin_host_updates(b);
-    else if (is_first || kind == SECTION_EVALUATION)
+    else if ((is_first || is_evaluation) && !is_by_unit)
         emit_weight_amax(b);
     int to_reduce = -1;
     for (int i = 0; i < p.n; i++) {
         bring_parameters(b, &p, i);
-        if (is_updated && !visits[i].is_backward)
+        if (is_by_unit && !visits[i].is_backward)
             take_updated_amax(b, visits[i].unit);
         emit_visit(b, &visits[i]);
         move_activations(b, &p, i);
@@ -599,14 +605,16 @@ static void make_state(struct builder *b)
     struct schedule *s = b->s;
     bool is_mastered = has_master(b);
     int moments = strategy_moments(&s->strategy);
-    enum memory params = strategy_parks_parameters(&s->strategy) ? MEMORY_HOST : MEMORY_DEVICE;
+    enum memory params = strategy_streams_parameters(&s->strategy) ? MEMORY_DISK
+                         : strategy_parks_parameters(&s->strategy) ? MEMORY_HOST
+                                                                   : MEMORY_DEVICE;
     enum memory grads = strategy_parks_gradients(&s->strategy) ? MEMORY_HOST : MEMORY_DEVICE;
     for (int u = 0; u < s->n_units; u++) {
         const struct trained_unit *l = &b->trained[u];
         struct unit_buffers *st = &s->state[u];
         int64_t own = own_elems(b, u), moment = moment_bytes(b, u);
         int64_t bytes = (shards_parameters(b) ? l->shard_elems : l->elems) * b->shard_bytes;
-        *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1, -1};
+        *st = (struct unit_buffers){-1, -1, -1, -1, -1, -1, -1, -1};
         if (trains_all(b)) {
             st->param = placed_buffer(b, "param", PART_PARAMETERS, u, bytes, params);
         } else {
@@ -738,6 +746,7 @@ enum rc schedule_build(
     b.grad_bytes = keeps_grads ? b.profile->grad_bytes : b.act_bytes;
     b.gathered = base_calloc(units, sizeof(*b.gathered));
     b.shard_up = base_calloc(units, sizeof(*b.shard_up));
+    b.param_host = base_calloc(units, sizeof(*b.param_host));
     b.unit_grad = base_calloc(units, sizeof(*b.unit_grad));
     b.buckets = base_calloc(units, sizeof(*b.buckets));
     b.written = base_calloc(units, sizeof(*b.written));
@@ -752,6 +761,7 @@ enum rc schedule_build(
     finish(&b);
     free(b.gathered);
     free(b.shard_up);
+    free(b.param_host);
     free(b.unit_grad);
     free(b.buckets);
     free(b.written);

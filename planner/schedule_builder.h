@@ -52,6 +52,7 @@ struct builder {
     int32_t dense;       /* frozen matrices of the block being visited, as products read them; -1 */
     int32_t low;         /* block_acts.low of the block being visited; -1 */
     int32_t *shard_up;   /* per unit: its own parameters, copied up for the next gather, -1 */
+    int32_t *param_host; /* per unit: they are there for the next copy up, from disk, -1 */
     int32_t parked;      /* unit whose reduced gradients go down next, -1 */
     int32_t parked_grad; /* where they are */
     bool is_parked_whole; /* they are those of the whole step */
@@ -167,6 +168,8 @@ void emit_all_reduce_in_blocks(
 
 /* --- what is kept off the device (schedule_offload.c) --- */
 
+/* Read a unit's own parameters from disk, unless an update leaves them in host memory. */
+void emit_param_read(struct builder *b, int unit);
 /* Copy a unit's own parameters up, to be gathered from b->shard_up. */
 void emit_param_up(struct builder *b, int unit);
 /* Gradients of a unit that stay on the host: a device buffer for its reduced part, with what the
@@ -183,7 +186,8 @@ void emit_acts_up(struct builder *b, int unit);
 struct host_unit {
     struct ref state[3];
     int n_states;
-    int32_t swap; /* the buffer they are read into from disk; -1: they lie in host memory */
+    int32_t swap;  /* the buffer they are read into from disk; -1: they lie in host memory */
+    int32_t param; /* likewise of parameters that are their own master copy */
     int32_t grad;
 };
 /* Updates of units next up to end on the host; gradients and states of those before fetched are

@@ -59,10 +59,11 @@ static void emit_max(struct builder *b, int unit, int32_t buffer, int64_t offset
 void emit_unit_amax(struct builder *b, int unit)
 {
     const struct trained_unit *t = &b->trained[unit];
-    int32_t param = b->s->state[unit].param;
-    bool is_on_host = b->s->buffers[param].memory == MEMORY_HOST;
     if (!has_fp8_products(b, unit))
         return;
+    bool is_streamed = strategy_streams_parameters(&b->s->strategy);
+    int32_t param = is_streamed ? b->param_host[unit] : b->s->state[unit].param;
+    bool is_on_host = b->s->buffers[param].memory == MEMORY_HOST;
     struct op *op = builder_op(b, OP_WEIGHT_AMAX, is_on_host ? LANE_HOST : LANE_COMPUTE, unit);
     op->dim[0] = shards_parameters(b) ? t->shard_elems : t->elems;
     op_arg(b, op, ACCESS_READ, param);

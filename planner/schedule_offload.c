@@ -35,18 +35,81 @@ static void copy_acts(struct builder *b, enum op_kind kind, int unit, int32_t fr
 
 /* --- parameters --- */
 
+static bool streams_parameters(const struct builder *b)
+{
+    return strategy_streams_parameters(&b->s->strategy);
+}
+
+/* Host memory that the disk reads into and writes from. */
+static int32_t disk_buffer(
+    struct builder *b, const char *what, enum part part, int unit, int64_t bytes)
+{
+    int32_t id = builder_unit_buffer(b, what, part, unit, bytes);
+    b->s->buffers[id].memory = MEMORY_HOST;
+    builder_align(b, id, DISK_ALIGN);
+    return id;
+}
+
+static struct op *emit_param_disk(struct builder *b, enum op_kind kind, int unit, int64_t bytes)
+{
+    struct op *op = builder_op(b, kind, LANE_DISK, unit);
+    op->dim[0] = bytes / b->shard_bytes;
+    op->dim[1] = b->shard_bytes;
+    op->bytes = (double)bytes;
+    return op;
+}
+
 /* Frozen ones first, as they are gathered. */
-void emit_param_up(struct builder *b, int unit)
+static struct op *read_param(struct builder *b, int unit, int32_t to)
 {
     const struct unit_buffers *st = &b->s->state[unit];
-    int64_t bytes = b->s->buffers[st->param].bytes;
-    bytes += st->adapter >= 0 ? b->s->buffers[st->adapter].bytes : 0;
-    int32_t up = builder_unit_buffer(b, "shard_up", PART_PARAMETERS, unit, bytes);
-    struct op *op = emit_copy(b, OP_COPY_UP, unit, bytes / b->shard_bytes, b->shard_bytes);
+    struct op *op = emit_param_disk(b, OP_DISK_READ, unit, b->s->buffers[to].bytes);
     op_arg(b, op, ACCESS_READ, st->param);
     if (st->adapter >= 0)
         op_arg(b, op, ACCESS_READ, st->adapter);
+    op_arg(b, op, ACCESS_WRITE, to);
+    return op;
+}
+
+/* Of what is kept of a unit, in a slab where it is aligned to so many bytes. */
+static int64_t kept_bytes(const struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    return b->s->buffers[st->param].bytes +
+           (st->adapter >= 0 ? b->s->buffers[st->adapter].bytes : 0);
+}
+
+void emit_param_read(struct builder *b, int unit)
+{
+    if (b->param_host[unit] >= 0)
+        return;
+    int32_t to = disk_buffer(b, "param_read", PART_PARAMETERS, unit, kept_bytes(b, unit));
+    read_param(b, unit, to);
+    b->param_host[unit] = to;
+    if (b->kind == SECTION_EVALUATION)
+        emit_unit_amax(b, unit);
+}
+
+void emit_param_up(struct builder *b, int unit)
+{
+    const struct unit_buffers *st = &b->s->state[unit];
+    int64_t bytes = kept_bytes(b, unit);
+    if (streams_parameters(b)) {
+        if (trains_all(b)) /* without the gap up to DISK_ALIGN */
+            bytes = b->trained[unit].shard_elems * b->shard_bytes;
+        emit_param_read(b, unit); /* where two uses come so soon that one read was listed */
+    }
+    int32_t up = builder_unit_buffer(b, "shard_up", PART_PARAMETERS, unit, bytes);
+    bytes = b->s->buffers[up].bytes;
+    struct op *op = emit_copy(b, OP_COPY_UP, unit, bytes / b->shard_bytes, b->shard_bytes);
+    if (streams_parameters(b))
+        op_arg_part(op, ACCESS_READ, b->param_host[unit], 0, bytes);
+    else
+        op_arg(b, op, ACCESS_READ, st->param);
+    if (st->adapter >= 0 && !streams_parameters(b))
+        op_arg(b, op, ACCESS_READ, st->adapter);
     op_arg(b, op, ACCESS_WRITE, up);
+    b->param_host[unit] = -1;
     b->shard_up[unit] = up;
 }
 
@@ -172,17 +235,31 @@ static struct op *emit_disk(
     return op;
 }
 
+/* Parameters that are their own master copy are read for the update and for the gather at once. */
+static void fetch_own_master(struct builder *b, int unit, struct host_unit *h)
+{
+    struct unit_buffers *st = &b->s->state[unit];
+    h->param = -1;
+    if (st->master >= 0 || !streams_parameters(b))
+        return;
+    h->param = disk_buffer(
+        b, "param_host", PART_PARAMETERS, unit, b->s->buffers[trained_param(b, unit)].bytes);
+    struct op *op = emit_param_disk(b, OP_DISK_READ, unit, b->s->buffers[h->param].bytes);
+    op_arg(b, op, ACCESS_READ, trained_param(b, unit));
+    op_arg(b, op, ACCESS_WRITE, h->param);
+}
+
 /* From disk, when they lie there. */
 static void fetch_states(struct builder *b, int unit, struct host_unit *h)
 {
     int64_t bytes = 0;
     find_states(b, unit, h);
+    fetch_own_master(b, unit, h);
     if (!(b->s->strategy.offload & OFFLOAD_DISK))
         return;
     for (int i = 0; i < h->n_states; i++)
         bytes += h->state[i].bytes;
-    h->swap = host_buffer(b, "swap", PART_OPTIMIZER, unit, bytes);
-    builder_align(b, h->swap, DISK_ALIGN);
+    h->swap = disk_buffer(b, "swap", PART_OPTIMIZER, unit, bytes);
     b->s->state[unit].swap = h->swap;
     struct op *op = emit_disk(b, OP_DISK_READ, unit, h);
     for (int i = 0; i < h->n_states; i++)
@@ -198,6 +275,23 @@ static void store_states(struct builder *b, int unit, const struct host_unit *h)
     op_arg(b, op, ACCESS_READ, h->swap);
     for (int i = 0; i < h->n_states; i++)
         op_arg(b, op, ACCESS_WRITE, h->state[i].buffer);
+}
+
+/* New parameters go to disk, and stay for the copy up. Before a first step, and after a flush, they
+ * come from there, as their own master copies always do. */
+static void store_param(struct builder *b, int unit, const struct host_unit *h, int32_t up)
+{
+    struct unit_buffers *st = &b->s->state[unit];
+    struct op *op = emit_param_disk(b, OP_DISK_WRITE, unit, b->s->buffers[up].bytes);
+    op_arg(b, op, ACCESS_READ, up);
+    op_arg(b, op, ACCESS_WRITE, trained_param(b, unit));
+    st->param_host = up;
+    bool is_gathered_next = b->kind == SECTION_FIRST || b->kind == SECTION_ONLY;
+    if (!is_gathered_next || !trains_all(b))
+        return;
+    b->param_host[unit] = up;
+    if (h->param < 0)
+        read_param(b, unit, up)->flags |= OP_UNLESS_UPDATE;
 }
 
 static int32_t emit_grad_down(struct builder *b, int unit)
@@ -231,8 +325,13 @@ static void emit_update_of_host(struct builder *b, int unit, const struct host_u
     const struct unit_buffers *st = &b->s->state[unit];
     int64_t n = own_elems(b, unit);
     bool is_parked = strategy_parks_parameters(&b->s->strategy);
-    int32_t up = is_parked ? trained_param(b, unit)
-                           : host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
+    int32_t up = h->param;
+    if (streams_parameters(b) && up < 0)
+        up = disk_buffer(
+            b, "param_host", PART_PARAMETERS, unit, b->s->buffers[trained_param(b, unit)].bytes);
+    else if (up < 0)
+        up = is_parked ? trained_param(b, unit)
+                       : host_buffer(b, "param_up", PART_PARAMETERS, unit, n * b->shard_bytes);
     struct op *op = emit_update(b, LANE_HOST, unit);
     op_arg(b, op, ACCESS_READ, h->grad);
     if (st->master < 0)
@@ -241,11 +340,19 @@ static void emit_update_of_host(struct builder *b, int unit, const struct host_u
     op_arg(b, op, ACCESS_READ, b->s->update_scalars >= 0 ? b->s->update_scalars : b->s->scalars);
     if (st->master >= 0)
         op_arg(b, op, ACCESS_WRITE, up);
+    if (streams_parameters(b))
+        store_param(b, unit, h, up);
     if (is_parked)
         return;
     op = emit_copy(b, OP_COPY_UP, unit, n, b->shard_bytes);
     op_arg(b, op, ACCESS_READ, up);
     arg_own_param(b, op, ACCESS_WRITE, unit, trained_param(b, unit));
+}
+
+/* For the gather too, whether or not there is an update. */
+static bool reads_param(const struct builder *b, const struct op *op)
+{
+    return op->kind == OP_DISK_READ && op->arg[0].buffer == trained_param(b, op->unit);
 }
 
 /* Gradients and states of the next unit come while the host works on this one, and go while it
@@ -265,7 +372,8 @@ void emit_host_update(struct builder *b, struct host_updates *h)
     finish_update(b, h->next);
     h->next++;
     for (int32_t i = first; i < b->s->n_ops && strategy_defers_update(&b->s->strategy); i++)
-        b->s->ops[i].flags |= OP_UPDATE;
+        if (!reads_param(b, &b->s->ops[i]))
+            b->s->ops[i].flags |= OP_UPDATE;
 }
 
 void emit_keep_scalars(struct builder *b)

@@ -186,9 +186,16 @@ static int64_t state_elem_bytes(const struct strategy *s)
 
 static int64_t least_host_elem_bytes(const struct strategy *s)
 {
-    int64_t params = strategy_parks_parameters(s) ? precision_bytes(s->precision) : 0;
+    bool is_held = strategy_parks_parameters(s) && !strategy_streams_parameters(s);
+    int64_t params = is_held ? precision_bytes(s->precision) : 0;
     int64_t grads = strategy_parks_gradients(s) ? 4 : 0;
     return params + grads + (s->offload & OFFLOAD_DISK ? 0 : state_elem_bytes(s));
+}
+
+static int64_t disk_elem_bytes(const struct strategy *s)
+{
+    return state_elem_bytes(s) +
+           (strategy_streams_parameters(s) ? precision_bytes(s->precision) : 0);
 }
 
 /* Counting a model's parameters takes long: once. */
@@ -202,7 +209,7 @@ static int64_t least_disk_bytes(
 {
     const struct unit_elems *elems = &b->traffics[p->traffic].elems;
     struct live_bytes live = {
-        .of = {[MEMORY_DISK] = state_elem_bytes(s) * optimizer_elems(elems, s)}};
+        .of = {[MEMORY_DISK] = disk_elem_bytes(s) * optimizer_elems(elems, s)}};
     return estimate_disk_bytes(&live, checkpoint_bytes(b, s), s);
 }
 
@@ -456,7 +463,8 @@ static double first_s(const struct bounds *b, const struct machine *mc,
     if (!(s->offload & OFFLOAD_DISK))
         return least;
     double read = machine_disk_s(mc, (double)state_elem_bytes(s) * own);
-    return fmax(least, fmax(2 * read, read + compute->after));
+    double written = machine_disk_s(mc, (double)disk_elem_bytes(s) * own);
+    return fmax(least, fmax(read + written, read + compute->after));
 }
 
 /* Computing of a micro step: where blocks are of two kinds, with as few in full as memory allows in

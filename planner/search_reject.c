@@ -153,9 +153,9 @@ static void reject_for_disk(struct finder *f, const struct group *g, const struc
     if (share <= SEARCH_MOST_ON_DISK)
         return;
     snprintf(why, sizeof why,
-        "refused: it fits only with the optimizer's states on NVMe, for which a step waits %.0f %% "
-        "of its time, more than half, and other offers do without",
-        100 * share);
+        "refused: it fits only with the optimizer's states%s on NVMe, for which a step waits %.0f "
+        "%% of its time, more than half, and other offers do without",
+        t->strategy.offload & OFFLOAD_PARAMETERS ? " and parameters" : "", 100 * share);
     struct rejection *r = reject(f, hardware_text(&hw, what), why);
     r->offers += g->n_offers - 1;
 }

@@ -170,6 +170,7 @@ static int usual_stage(unsigned offload, bool is_gpu)
         {OFFLOAD_ACTIVATIONS, SPACE_SPARING},
         {OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, SPACE_SPARING},
         {OFFLOAD_OPTIMIZER | OFFLOAD_DISK, SPACE_DISK},
+        {OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK, SPACE_DISK},
     };
     bool has_gain = is_gpu || offload == OFFLOAD_NONE || (offload & OFFLOAD_DISK);
     for (size_t i = 0; i < BASE_COUNT(all) && has_gain; i++)

@@ -71,6 +71,7 @@ static const struct {
     {"optimizer", OFFLOAD_OPTIMIZER},
     {"optimizer+params", OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS},
     {"nvme", OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+    {"nvme+params", OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK},
     {"activations", OFFLOAD_ACTIVATIONS},
     {"optimizer+activations", OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS},
     {"optimizer+params+activations", OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
@@ -792,6 +793,11 @@ int64_t strategy_parameter_shards(const struct strategy *s)
 bool strategy_parks_parameters(const struct strategy *s)
 {
     return (s->offload & OFFLOAD_PARAMETERS) && gathers_parameters(s) && !s->memory.absorbs_copies;
+}
+
+bool strategy_streams_parameters(const struct strategy *s)
+{
+    return (s->offload & OFFLOAD_DISK) && strategy_parks_parameters(s);
 }
 
 bool strategy_parks_gradients(const struct strategy *s)

@@ -36,7 +36,8 @@ enum offload {
     OFFLOAD_PARAMETERS = 2,  /* of zero3 and hsdp: the own ones, copied up for each gather; with the
                                 optimizer gradients too */
     OFFLOAD_ACTIVATIONS = 4, /* what blocks keep for backward */
-    OFFLOAD_DISK = 8         /* the optimizer's states, from the host on to its disk */
+    OFFLOAD_DISK = 8         /* the optimizer's states, from the host on to its disk; with
+                                parameters these too, read for each gather; gradients are not */
 };
 enum { STRATEGY_FILL = -1 };
 enum { STRATEGY_LEAST_BUCKET = 16 << 20 };
@@ -139,7 +140,7 @@ const char *recompute_name(enum recompute r);
 const char *strategy_recompute_name(const struct strategy *s);
 const char *offload_name(unsigned offload);
 /* The i-th set that there is a word for, below OFFLOAD_SETS. */
-enum { OFFLOAD_SETS = 9 };
+enum { OFFLOAD_SETS = 10 };
 unsigned offload_at(size_t i);
 const char *precision_name(enum precision p);
 const char *optimizer_name(enum optimizer o);
@@ -203,9 +204,11 @@ int64_t strategy_parameter_shards(const struct strategy *s);
 int64_t strategy_replicas(const struct strategy *s);
 /* Is a unit of so many bytes freed after its forward? */
 bool strategy_reshards(const struct strategy *s, int64_t gathered_bytes);
-/* Own parameters lie in host memory, and own gradients. */
+/* Own parameters lie in host memory or on disk, and own gradients in host memory. */
 bool strategy_parks_parameters(const struct strategy *s);
 bool strategy_parks_gradients(const struct strategy *s);
+/* Own parameters lie on disk. */
+bool strategy_streams_parameters(const struct strategy *s);
 /* Norms of gradients are taken when these are whole, before they go where they are kept. */
 bool strategy_takes_norms_early(const struct strategy *s);
 /* How many moments the optimizer keeps of a parameter. */

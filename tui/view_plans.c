@@ -51,8 +51,8 @@ static const char *offload_word(const char *offload)
 {
     static const struct {
         const char *offload, *word;
-    } words[] = {
-        {"optimizer+params", "off-states"}, {"nvme", "off-nvme"}, {"activations", "off-acts"}};
+    } words[] = {{"optimizer+params", "off-states"}, {"nvme", "off-nvme"},
+        {"nvme+params", "off-nvme+p"}, {"activations", "off-acts"}};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(words[i].offload, offload) == 0)
             return words[i].word;

@@ -38,7 +38,8 @@ the_runner_up_is_the_second_plan_of_the_list() {
 }
 
 what_was_rejected_is_kept_with_its_miss_and_the_change() {
-    exits 0 "${plan[@]}" --model llama-3.1-70b --deadline 900d --json -o "$tmp/plan.json"
+    exits 0 "${plan[@]}" --model llama-3.1-70b --deadline 900d --offload none --offload optimizer \
+        --offload optimizer+params --json -o "$tmp/plan.json"
     jq .rejected "$tmp/out" >"$tmp/rejected.json"
     [ "$(jq length "$tmp/rejected.json")" -gt 0 ]
     exits 0 "$berth" explain "$tmp/plan.json" --json

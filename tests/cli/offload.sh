@@ -16,6 +16,11 @@ parts_of_host_memory_and_disk_are_named() {
     jq -e '.disk | .written_bytes_per_step == .parts.optimizer and
         .nvme_bytes == ([.parts[]] | add)' "$tmp/out"
     jq -e '.step | .parts.exposed_disk > 0.9 * .seconds' "$tmp/out"
+    exits 0 "${estimate[@]}" --offload nvme+params
+    jq -e '.disk | (.parts.optimizer / 6, .parts.parameters) / (2 * 6738415616) |
+        . > 0.999 and . < 1.001' "$tmp/out"
+    jq -e '.disk | .written_bytes_per_step == .parts.optimizer + .parts.parameters and
+        .nvme_bytes == ([.parts[]] | add)' "$tmp/out"
     exits 0 "${estimate[@]}" --offload activations
     jq -e '.host.parts.activations == 8 * 31 * 67108864' "$tmp/out"
 }
@@ -75,7 +80,7 @@ cpu_nodes_keep_states_on_disk_where_memory_is_short() {
     jq '.offers[0].ram_bytes *= 8 | .offers[0].gpu_memory_bytes *= 8' "$tmp/small.json" >"$tmp/large.json"
     exits 0 "${plan[@]}" --offers "$tmp/large.json"
     jq -e '.plans[0].offload == "none"' "$tmp/out"
-    for offload in optimizer optimizer+params activations nvme; do
+    for offload in optimizer optimizer+params activations nvme nvme+params; do
         exits 0 "${plan[@]}" --offers "$tmp/large.json" --offload "$offload"
         jq -e --arg o "$offload" '.plans[0] | .offload == $o and .launchable' "$tmp/out"
     done

@@ -23,15 +23,17 @@ run_of() { # run_of OPTION...: launch and follow to its end; $run is its id
 losses() { jq -r '"\(.step) \(.loss) \(.grad_norm)"' "$BERTH_HOME"/state/runs/"$1"/metrics.jsonl; }
 
 losses_do_not_depend_on_where_things_lie() {
-    for offload in none optimizer optimizer+params activations nvme; do
+    for offload in none optimizer optimizer+params activations nvme nvme+params; do
         plan "$tmp/$offload.json" 2 --offload "$offload"
         jq -e --arg o "$offload" '.plans[0] | .offload == $o and .launchable' "$tmp/out"
         where=()
-        [ "$offload" != nvme ] || where=(--nvme-dir "$tmp/nvme0,$tmp/nvme1" --nvme-endurance 1TB)
+        [ "${offload%+*}" != nvme ] || where=(--nvme-dir "$tmp/nvme0,$tmp/nvme1" --nvme-endurance 1TB)
         run_of "$tmp/$offload.json" "${where[@]}"
         losses "$run" >"$tmp/losses.$offload"
         [ "$(wc -l <"$tmp/losses.$offload")" = 8 ]
         cmp "$tmp/losses.none" "$tmp/losses.$offload"
+        exits 0 "$berth" export-weights "$run" "$tmp/weights.$offload"
+        cmp "$tmp/weights.none/model.safetensors" "$tmp/weights.$offload/model.safetensors"
         # the slabs are those of the plan, to the byte
         "$berth" status "$run" --json >"$tmp/status"
         jq -e --slurpfile p "$tmp/$offload.json" '.memory.slab_bytes == $p[0].prediction.memory.peak_bytes' \
@@ -63,7 +65,7 @@ a_run_goes_on_with_another_set_and_number_of_ranks() {
     run=$(cat "$tmp/out")
     until_true 60 saved 2
     exits 0 "$berth" stop "$run" -y
-    for next in '1 optimizer+params' '2 activations' '1 nvme'; do
+    for next in '1 optimizer+params' '2 nvme+params' '2 activations' '1 nvme+params' '1 nvme'; do
         step=$("$berth" status "$run" --json | jq .checkpoint.step)
         plan "$tmp/next.json" "${next% *}" --offload "${next#* }" --strategy ddp --tokens 2M
         exits 0 "$berth" resume "$run" --plan "$tmp/next.json" -q -d
@@ -76,7 +78,7 @@ saved() { [ "$("$berth" status "$run" --json | jq '.checkpoint.step // 0')" -ge 
 a_disk_too_small_is_refused_by_how_much() {
     mount -t tmpfs -o size=1m berth-small "$tmp/small"
     exits 10 "$berth" launch "$tmp/nvme.json" --here --data "local:$tmp/text.txt" --nvme-dir "$tmp/small"
-    says "free, and optimizer states of a rank need 1.0 MiB there" "$tmp/err"
+    says "free, and what a rank keeps on disk needs 1.0 MiB there" "$tmp/err"
     says "too few" "$tmp/err"
     umount "$tmp/small"
 }

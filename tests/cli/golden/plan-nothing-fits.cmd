@@ -1,1 +1,1 @@
-"$berth" plan --model llama-3.1-405b --tokens 1B --seq 4096 --global-batch-tokens 1048576 --offers "$data/nodes.csv"
+"$berth" plan --model llama-3.1-405b --tokens 1B --seq 4096 --global-batch-tokens 1048576 --offload none --offload optimizer --offload optimizer+params --offload activations --offers "$data/nodes.csv"

@@ -208,6 +208,10 @@ static void any_strategy_and_world_size_loads_what_another_saved(void **state)
         {STRATEGY_HSDP, 4, 1, PRECISION_BF16, OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS},
         {STRATEGY_DDP, 2, 2, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
         {STRATEGY_ZERO2, 3, 1, PRECISION_FP32, OFFLOAD_OPTIMIZER | OFFLOAD_DISK},
+        {STRATEGY_ZERO3, 3, 1, PRECISION_FP32,
+            OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK},
+        {STRATEGY_HSDP, 4, 1, PRECISION_BF16,
+            OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK},
         {OVER_REPLICAS, 4, 1, PRECISION_FP32, OFFLOAD_NONE},
         {OVER_REPLICAS, 4, 2, PRECISION_BF16, OFFLOAD_OPTIMIZER | OFFLOAD_DISK}};
     for (size_t i = 0; i < BASE_COUNT(FORMS); i++) {
@@ -304,12 +308,12 @@ static void a_load_makes_up_for_the_copies_that_were_lost(void **state)
         assert_int_equal(saved.rc, RC_OK);
         for (int i = 0; i < 4; i++) {
             lose_host(ROUNDS[k].lost[i]);
-            struct setting loaded = run(STRATEGY_ZERO3, i % 2 ? 3 : ROUNDS[k].ranks, 1,
-                PRECISION_FP32,
-                (struct setting){.hosts = ROUNDS[k].hosts,
-                    .has_partner = true,
-                    .is_loading = true,
-                    .load_step = -1});
+            struct setting loaded =
+                run(STRATEGY_ZERO3, i % 2 ? 3 : ROUNDS[k].ranks, 1, PRECISION_FP32,
+                    (struct setting){.hosts = ROUNDS[k].hosts,
+                        .has_partner = true,
+                        .is_loading = true,
+                        .load_step = -1});
             if (loaded.rc)
                 fail_msg("round %d of %zu: %s", i, k, loaded.msg);
             assert_true(loaded.state_hash == saved.state_hash);

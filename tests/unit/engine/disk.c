@@ -134,7 +134,7 @@ static void too_little_room_is_refused_by_how_much(void **state)
     struct disk_options o = {.dirs = dirs, .n_dirs = 1, .bytes = 1LL << 46};
     assert_int_equal(disk_open(&d, &o, &e), RC_LIMIT);
     assert_non_null(strstr(e.msg, dirs[0]));
-    assert_non_null(strstr(e.msg, "need 64.0 TiB there"));
+    assert_non_null(strstr(e.msg, "needs 64.0 TiB there"));
     assert_non_null(strstr(e.msg, "TiB too few"));
     const char *const missing[] = {"/nowhere/at/all"};
     o.dirs = missing;

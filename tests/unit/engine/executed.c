@@ -251,8 +251,9 @@ static void after_the_first_step_nothing_allocates(void **state)
     static const unsigned offloads[] = {[STRATEGY_DDP] = OFFLOAD_ACTIVATIONS,
         [STRATEGY_ZERO1] = OFFLOAD_NONE,
         [STRATEGY_ZERO2] = OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
-        [STRATEGY_ZERO3] = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS};
-    for (int k = STRATEGY_DDP; k <= STRATEGY_ZERO3; k++) {
+        [STRATEGY_ZERO3] = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS,
+        [STRATEGY_HSDP] = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK};
+    for (int k = STRATEGY_DDP; k <= STRATEGY_HSDP; k++) {
         struct growth g;
         struct rank_options o = {
             .model = "tiny-llama", .strategy = ranks_strategy((enum strategy_kind)k, 2, 2)};

@@ -329,9 +329,10 @@ static struct strategy random_placement(enum strategy_kind kind)
         OFFLOAD_OPTIMIZER | OFFLOAD_ACTIVATIONS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_PARAMETERS,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS,
-        OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS};
+        OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK};
     struct strategy s = ranks_strategy(kind, 2, 2);
-    s.offload = offloads[pick(kind >= STRATEGY_ZERO3 ? 8 : 4)];
+    s.offload = offloads[pick(kind >= STRATEGY_ZERO3 ? 9 : 4)];
     s.recompute = (enum recompute)pick(4);
     s.prefetch = 1 + pick(3);
     s.reshard_after_forward = pick(2);

@@ -262,7 +262,8 @@ static void placement_and_timing_do_not_change_the_bits(void **state)
         assert_same(want, outcome_of("tiny-llama", other), "recompute");
         static const unsigned offloads[] = {OFFLOAD_OPTIMIZER, OFFLOAD_PARAMETERS,
             OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_ACTIVATIONS,
-            OFFLOAD_OPTIMIZER | OFFLOAD_DISK};
+            OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
+            OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK};
         for (size_t i = 0; i < BASE_COUNT(offloads); i++) {
             other = s;
             other.offload = offloads[i];

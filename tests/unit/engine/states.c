@@ -107,7 +107,7 @@ static void sgd_gives_the_same_bits_however_it_is_sharded_and_placed(void **stat
 {
     (void)state;
     static const unsigned placements[] = {OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS,
-        OFFLOAD_OPTIMIZER | OFFLOAD_DISK};
+        OFFLOAD_OPTIMIZER | OFFLOAD_DISK, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK};
     for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++) {
         struct course three = {.last = 3};
         enum precision precision = (enum precision)p;
@@ -280,7 +280,8 @@ static void moments_have_the_same_bits_however_they_are_sharded_and_placed(void 
 {
     (void)state;
     struct course three = {.last = 3};
-    static const unsigned placements[] = {OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_DISK};
+    static const unsigned placements[] = {OFFLOAD_OPTIMIZER, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK}; /* the last of zero3 */
     for (size_t f = 1; f < BASE_COUNT(MOMENTS); f++)
         for (int o = OPTIMIZER_ADAMW; o <= OPTIMIZER_SGD; o++) {
             struct strategy s = moments(STRATEGY_DDP, 3, MOMENTS[f], (enum optimizer)o);

@@ -148,14 +148,15 @@ static void folded_equals_unfolded(void **state)
     struct model m = model("llama-2-13b");
     struct machine mc = h100(2);
     static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_ACTIVATIONS,
-        OFFLOAD_OPTIMIZER | OFFLOAD_DISK, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS};
-    for (int i = 0; i < 5 * 3 * 5 * 2 * 2; i++) {
+        OFFLOAD_OPTIMIZER | OFFLOAD_DISK, OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS,
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK};
+    for (int i = 0; i < 5 * 3 * 6 * 2 * 2; i++) {
         struct err e = ERR_INIT;
         struct strategy s = strategy_of((enum strategy_kind)(i % 5), 16);
         s.recompute = i / 5 % 3 == 2 ? RECOMPUTE_FULL : (enum recompute)(i / 5 % 3);
-        s.offload = offloads[i / 15 % 5];
-        s.reshard_after_forward = i / 75 % 2;
-        s.prefetch = 1 + i / 150 % 2;
+        s.offload = offloads[i / 15 % 6];
+        s.reshard_after_forward = i / 90 % 2;
+        s.prefetch = 1 + i / 180 % 2;
         if ((s.offload & OFFLOAD_PARAMETERS) && s.kind < STRATEGY_ZERO3)
             continue;
         s.grad_accum = 1 + i % 3;

@@ -194,6 +194,10 @@ static void what_leaves_the_gpu_is_written_or_named(void **state)
     assert_says(EXPORT_DEEPSPEED, &s, "\"cpu\"", "NVMe, which take stage 3");
     s.kind = STRATEGY_ZERO3;
     assert_says(EXPORT_TORCHTITAN, &s, "[training]", "states on NVMe");
+    s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK;
+    assert_says(EXPORT_DEEPSPEED, &s, "\"buffer_size\"", NULL);
+    assert_says(EXPORT_ACCELERATE, &s, "offload_param_device: \"nvme\"", NULL);
+    assert_says(EXPORT_FSDP2, &s, "fsdp_offload_params: false", "states on NVMe");
     s.offload = OFFLOAD_ACTIVATIONS;
     assert_says(EXPORT_DEEPSPEED, &s, "\"cpu_checkpointing\"", NULL);
     assert_says(EXPORT_FSDP2, &s, "fsdp_offload_params: false", "activations in host memory");

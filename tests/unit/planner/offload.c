@@ -136,6 +136,36 @@ static void states_on_disk_are_12_bytes_a_parameter(void **state)
     }
 }
 
+/* 14 bytes on disk, as many written by a step; read are the 12 of states, and the 2 of parameters
+ * for backward alone, since forward has what the update leaves: of 31 blocks, as the last one and
+ * the head are still there. In host memory 4 bytes of gradients and a few units. */
+static void parameters_on_disk_are_2_bytes_more_and_read_for_backward(void **state)
+{
+    (void)state;
+    struct model m = model_7b();
+    for (int64_t accum = 1; accum <= 3; accum += 2) {
+        struct machine mc = machine_of("h100-sxm", 1, "berth");
+        struct strategy s = strategy_of("nvme+params", RECOMPUTE_FULL, 1);
+        struct strategy host = strategy_of("optimizer+params", RECOMPUTE_FULL, 1);
+        s.grad_accum = host.grad_accum = accum;
+        struct estimate x = estimate_of(&m, &s, &mc), y = estimate_of(&m, &host, &mc);
+        double block = 202383360, again = (double)(accum - 1);
+        double read = 12 * params_7b + 2 * 31 * block + again * 2 * (params_7b + 31 * block);
+        assert_near((double)x.disk_state_bytes, 14 * params_7b, 1e-3);
+        assert_near((double)x.disk_param_bytes, 2 * params_7b, 1e-3);
+        assert_near((double)x.disk_written_bytes, 14 * params_7b, 1e-3);
+        assert_near(x.simulation.busy_s[LANE_DISK], (14 * params_7b + read) / 1e9, 2e-3);
+        assert_int_equal(x.part_bytes[PART_PARAMETERS], y.part_bytes[PART_PARAMETERS]);
+        assert_true((double)x.host_slab_bytes >= 4 * params_7b);
+        assert_true((double)x.host_slab_bytes <= 4 * params_7b + 5 * 18 * block);
+        assert_true(estimate_disk_share(&x) > 0.9);
+        /* a disk ten thousand times as fast leaves what parameters in host memory take */
+        mc.disk_bytes_per_s = 1e13;
+        x = estimate_of(&m, &s, &mc);
+        assert_near(x.step_s, y.step_s, 0.02);
+    }
+}
+
 /* 8,192 tokens x 4,096 columns x 2 bytes of each block but the last, whose backward comes at once.
  */
 static void block_inputs_lie_on_the_host(void **state)
@@ -339,6 +369,8 @@ static void parameters_leave_only_where_they_are_sharded(void **state)
     for (int kind = STRATEGY_DDP; kind <= STRATEGY_HSDP; kind++) {
         struct strategy s = strategy_default((enum strategy_kind)kind, 8, 4);
         bool is_gathered = kind == STRATEGY_ZERO3 || kind == STRATEGY_HSDP;
+        s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK;
+        assert_int_equal(strategy_check(&s, &m, NULL), is_gathered ? RC_OK : RC_INVALID);
         s.offload = OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS;
         assert_int_equal(strategy_check(&s, &m, NULL), is_gathered ? RC_OK : RC_INVALID);
         assert_int_equal(engine_check(&s, NULL), is_gathered ? RC_OK : RC_INVALID);
@@ -511,6 +543,7 @@ int test_offload(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_on_the_host_are_18_bytes_a_parameter),
         cmocka_unit_test(states_on_disk_are_12_bytes_a_parameter),
+        cmocka_unit_test(parameters_on_disk_are_2_bytes_more_and_read_for_backward),
         cmocka_unit_test(block_inputs_lie_on_the_host),
         cmocka_unit_test(a_step_with_states_on_disk_waits_for_the_disk),
         cmocka_unit_test(updates_hide_behind_the_next_forward),

@@ -269,6 +269,7 @@ static void equals_trying_everything_on_120_jobs_that_hardly_fit(void **state)
     assert_true(t.of[OFFLOAD_OPTIMIZER] > 10 && t.of[OFFLOAD_ACTIVATIONS] > 0);
     assert_true(t.of[OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS] > 10);
     assert_true(t.of[OFFLOAD_OPTIMIZER | OFFLOAD_DISK] > 0 && t.refused > 5);
+    assert_true(t.of[OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK] > 0);
     assert_true(t.mixed > 0);
 }
 

@@ -160,8 +160,8 @@ static struct strategy random_strategy(bool is_gpu)
     s.recompute = (enum recompute)pick(3);
     static const unsigned offloads[] = {OFFLOAD_NONE, OFFLOAD_OPTIMIZER,
         OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER | OFFLOAD_DISK,
-        OFFLOAD_ACTIVATIONS};
-    s.offload = offloads[pick(5)];
+        OFFLOAD_OPTIMIZER | OFFLOAD_PARAMETERS | OFFLOAD_DISK, OFFLOAD_ACTIVATIONS};
+    s.offload = offloads[pick(6)];
     if ((s.offload & OFFLOAD_PARAMETERS) && s.kind < STRATEGY_ZERO3)
         s.offload = OFFLOAD_OPTIMIZER;
     s.seq = 256 << pick(3);
