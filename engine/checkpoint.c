@@ -12,11 +12,14 @@
 #include "engine/comm.h"
 #include "engine/durable_file.h"
 #include "engine/file_transfer.h"
+#include "planner/checkpoint_room.h"
 
 /* Ranks wait for each other's disks: one that is slower than this counts as stuck. */
 static const double slowest_disk_bytes_per_s = 20e6;
 /* And how long a thread may stay in the kernel when the run ends. */
 enum { JOIN_PATIENCE_S = 20 };
+
+_Static_assert((int)CHECKPOINT_TRANSFER_BYTES == (int)TRANSFER_CHUNK, "as is planned");
 
 enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
 

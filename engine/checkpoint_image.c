@@ -1,5 +1,6 @@
 #include "engine/checkpoint_image.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +13,14 @@
 #include "engine/comm.h"
 #include "engine/durable_file.h"
 #include "engine/safetensors.h"
+#include "planner/checkpoint_room.h"
 
 /* A stretch of the file. */
 struct span {
     uint64_t first, bytes;
 };
+
+_Static_assert((int)CHECKPOINT_WINDOW_BYTES == (int)DURABLE_PIECE_BYTES, "as is planned");
 
 enum copied { NOT_COPIED, BEING_COPIED, COPIED };
 
@@ -161,8 +165,8 @@ static void lay_out(struct image *im)
 
 static enum rc map_memory(struct image *im, struct err *e)
 {
-    im->memory_bytes =
-        base_align_up(im->is_staged ? im->bytes : DURABLE_PIECE_BYTES, DURABLE_ALIGN);
+    im->memory_bytes = (size_t)checkpoint_room_of(executor_schedule(im->x), im->is_staged);
+    assert(!im->is_staged || im->memory_bytes >= base_align_up(im->bytes, DURABLE_ALIGN));
     void *p =
         mmap(NULL, im->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)

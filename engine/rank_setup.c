@@ -12,6 +12,7 @@
 #include "engine/data.h"
 #include "engine/executor.h"
 #include "kernels/kernels.h"
+#include "planner/checkpoint_room.h"
 #include "planner/plan_file.h"
 
 /* --- the plan --- */
@@ -49,7 +50,10 @@ static enum rc make_schedule(struct rank_setup *s, struct err *e)
     double rate = p.tokens_per_s_per_rank * (double)p.strategy.ranks;
     s->mfu_per_token_rate = p.mfu > 0 && rate > 0 ? p.mfu / rate : NAN;
     s->planned_external_bytes = p.external_bytes;
-    s->planned_checkpoint_bytes = p.snapshot_bytes / p.strategy.ranks_per_node;
+    s->planned_checkpoint_bytes = CHECKPOINT_TRANSFER_BYTES;
+    if (!rc && s->rank < s->schedule->parts)
+        s->planned_checkpoint_bytes +=
+            checkpoint_room_of(s->schedule, checkpoint_can_copy(&p.strategy));
     plan_file_release(&p);
     return rc;
 }

@@ -5,8 +5,10 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "planner/adapter.h"
+#include "planner/checkpoint_room.h"
 #include "planner/engine_memory.h"
 #include "planner/layout.h"
+#include "planner/space.h"
 #include "planner/timeline.h"
 
 /* The last one, and the one being written. */
@@ -27,6 +29,7 @@ struct subject {
     const struct strategy *strategy;
     double params, trained; /* of the model: counting them takes longer than the rest */
     double active;          /* of params, what a token passes through */
+    double snapshot;        /* bytes of a node, as estimate_snapshot_bytes */
 };
 
 /* --- memory --- */
@@ -106,10 +109,24 @@ static double node_share(double checkpoint_bytes, const struct strategy *s)
     return checkpoint_bytes / shares * fmin(shares, (double)s->ranks_per_node);
 }
 
-/* Asynchronous saving copies the states first; from those on disk, a few buffers at a time. */
-static double snapshot_bytes(double checkpoint_bytes, const struct strategy *s)
+/* Asynchronous saving copies the states first; from those on disk, a few buffers at a time. What
+ * the bundled engine takes is known to the byte. */
+double estimate_snapshot_of(
+    const struct unit_elems *elems, double checkpoint_bytes, const struct strategy *s)
 {
-    return s->offload & OFFLOAD_DISK ? 0 : node_share(checkpoint_bytes, s);
+    bool is_copied = checkpoint_can_copy(s);
+    if (!profile_of(s->engine)->is_bundled || !strategy_is_data_parallel(s))
+        return is_copied ? node_share(checkpoint_bytes, s) : 0;
+    int64_t ranks = s->ranks_per_node, parts = space_unit_parts(s);
+    int64_t file = checkpoint_file_room(elems->part, elems->tensors, s, is_copied);
+    return (double)ranks * CHECKPOINT_TRANSFER_BYTES +
+           (double)(parts < ranks ? parts : ranks) * (double)file;
+}
+
+double estimate_snapshot_bytes(const struct model *m, const struct strategy *s)
+{
+    struct unit_elems elems = space_unit_elems(m, s);
+    return estimate_snapshot_of(&elems, estimate_checkpoint_bytes(m, s), s);
 }
 
 int64_t estimate_disk_bytes(
@@ -122,10 +139,9 @@ int64_t estimate_disk_bytes(
 }
 
 int64_t estimate_host_ram_bytes(
-    const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s, bool is_gpu)
+    const struct live_bytes *live, double snapshot, const struct strategy *s, bool is_gpu)
 {
     double ranks = (double)s->ranks_per_node, host = (double)live->of[MEMORY_HOST];
-    double snapshot = snapshot_bytes(checkpoint_bytes, s);
     if (is_gpu)
         return whole_bytes(
             host * ranks + snapshot + host_process_bytes * ranks + host_system_bytes);
@@ -133,14 +149,15 @@ int64_t estimate_host_ram_bytes(
                        cpu_process_bytes * ranks + cpu_system_bytes);
 }
 
-static void fill_host(struct estimate *x, const struct strategy *s, const struct machine *mc)
+static void fill_host(struct estimate *x, const struct subject *of, const struct machine *mc)
 {
+    const struct strategy *s = of->strategy;
     double checkpoint = (double)x->checkpoint_bytes;
     struct live_bytes slabs = {.of = {[MEMORY_DEVICE] = x->peak_bytes,
                                    [MEMORY_HOST] = x->host_slab_bytes / s->ranks_per_node,
                                    [MEMORY_DISK] = x->disk_state_bytes / s->ranks_per_node}};
-    x->host_ram_bytes = estimate_host_ram_bytes(&slabs, checkpoint, s, mc->hw.is_gpu);
-    x->host_snapshot_bytes = whole_bytes(snapshot_bytes(checkpoint, s));
+    x->host_ram_bytes = estimate_host_ram_bytes(&slabs, of->snapshot, s, mc->hw.is_gpu);
+    x->host_snapshot_bytes = whole_bytes(of->snapshot);
     x->host_capacity_bytes = mc->hw.ram_bytes;
     x->disk_bytes = estimate_disk_bytes(&slabs, checkpoint, s);
     x->disk_capacity_bytes = mc->hw.nvme_bytes;
@@ -190,7 +207,7 @@ static double model_flops(const struct subject *of)
 double estimate_model_flops(const struct model *m, const struct strategy *s)
 {
     struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m),
-        (double)model_active_params(m)};
+        (double)model_active_params(m), 0};
     return model_flops(&of);
 }
 
@@ -295,7 +312,7 @@ static void fill_rest(struct estimate *x, const struct subject *of, const struct
     fill_capacity(x, mc);
     if (!profile_of(s->engine)->is_bundled)
         add_allocator(x, mc);
-    fill_host(x, s, mc);
+    fill_host(x, of, mc);
     fill_evidence(x, of, mc);
     fill_step(x, of, mc);
 }
@@ -349,7 +366,7 @@ enum { MAX_LISTS = 3 };
 struct prepared {
     struct model model;
     struct strategy strategy;
-    double params, trained, active;
+    double params, trained, active, snapshot;
     bool is_whole;
     int n;                                /* of lists */
     struct schedule *schedule[MAX_LISTS]; /* until prepared_finish */
@@ -460,14 +477,13 @@ static int64_t gap_of(const struct prepared *p, int memory)
 }
 
 /* Ranks of a CPU node share its memory with what else it holds. */
-static bool has_room(const struct machine *mc, const struct strategy *s, const struct model *m,
+static bool has_room(const struct machine *mc, const struct strategy *s, double snapshot,
     const struct live_bytes *slabs)
 {
     if (slabs->of[MEMORY_DEVICE] > mc->hw.memory_bytes - (int64_t)mc->external_bytes)
         return false;
-    double checkpoint = estimate_checkpoint_bytes(m, s);
     return mc->hw.is_gpu || mc->hw.ram_bytes == 0 ||
-           estimate_host_ram_bytes(slabs, checkpoint, s, false) <= mc->hw.ram_bytes;
+           estimate_host_ram_bytes(slabs, snapshot, s, false) <= mc->hw.ram_bytes;
 }
 
 /* All but two: with one left its backward may need most, which the others do not show. */
@@ -486,7 +502,7 @@ static int64_t fewest_in_full(const struct prepared *p, const struct machine *mc
         struct live_bytes slabs = {{0}};
         for (int k = MEMORY_DEVICE; k <= MEMORY_HOST; k++)
             slabs.of[k] = live_at(p, &at, k) + gap_of(p, k);
-        if (has_room(mc, &p->strategy, &p->model, &slabs))
+        if (has_room(mc, &p->strategy, p->snapshot, &slabs))
             high = middle;
         else
             low = middle + 1;
@@ -510,6 +526,7 @@ enum rc prepared_begin(struct prepared **out, const struct model *m, const struc
     p->params = (double)model_params(m);
     p->active = m->expert_params > 0 ? (double)model_active_params(m) : p->params;
     p->trained = m->adapter.rank > 0 ? (double)model_trained_params(m) : p->params;
+    p->snapshot = estimate_snapshot_bytes(m, s);
     p->place.t[0] = is_cut ? line_position(m, s) : 0;
     enum rc rc = is_mixed ? add_mixed_lists(p, e) : add_list(p, &few, s->full_blocks, e);
     if (!rc && is_cut)
@@ -724,7 +741,7 @@ void prepared_estimate(struct estimate *out, const struct prepared *p, const str
     double small[SMALL];
     bool is_small = p->prices.n <= SMALL;
     double *price = is_small ? small : base_alloc((size_t)p->prices.n * sizeof *price);
-    struct subject of = {&p->model, &p->strategy, p->params, p->trained, p->active};
+    struct subject of = {&p->model, &p->strategy, p->params, p->trained, p->active, p->snapshot};
     struct place at = p->place;
     *out = p->memory;
     if (is_open(p))
@@ -794,7 +811,7 @@ static enum rc fits_whole(bool *out, const struct model *m, const struct strateg
     layout_assign(whole);
     struct live_bytes slabs;
     memcpy(slabs.of, whole->slab_bytes, sizeof slabs.of);
-    *out = has_room(mc, s, m, &slabs);
+    *out = has_room(mc, s, estimate_snapshot_bytes(m, s), &slabs);
     schedule_free(whole);
     return RC_OK;
 }
@@ -834,7 +851,7 @@ enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct
     enum rc rc = prepared_begin(&p, m, s, false, e);
     if (rc)
         return rc;
-    struct subject of = {m, s, p->params, p->trained, p->active};
+    struct subject of = {m, s, p->params, p->trained, p->active, p->snapshot};
     for (int i = 0; i < p->n; i++)
         layout_assign(p->schedule[i]);
     keep_slabs(p);
@@ -842,7 +859,7 @@ enum rc estimate_bytes(struct estimate *out, const struct model *m, const struct
     fill_memory(out, p, &p->place);
     fill_checkpoint(out, &of, machine);
     fill_capacity(out, machine);
-    fill_host(out, s, machine);
+    fill_host(out, &of, machine);
     prepared_free(p);
     return RC_OK;
 }
@@ -861,7 +878,8 @@ enum rc estimate_live_bytes(
 void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
     const struct strategy *s, const struct machine *machine)
 {
-    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m), 0};
+    struct subject of = {m, s, (double)model_params(m), (double)model_trained_params(m), 0,
+        estimate_snapshot_bytes(m, s)};
     memset(out, 0, sizeof *out);
     out->peak_bytes = live->of[MEMORY_DEVICE];
     out->host_slab_bytes = of_node(live->of[MEMORY_HOST], s);
@@ -871,5 +889,5 @@ void estimate_memory(struct estimate *out, const struct live_bytes *live, const 
     fill_capacity(out, machine);
     if (!profile_of(s->engine)->is_bundled)
         add_allocator(out, machine);
-    fill_host(out, s, machine);
+    fill_host(out, &of, machine);
 }

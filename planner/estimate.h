@@ -22,6 +22,7 @@
 #include "planner/simulate.h"
 
 struct json;
+struct unit_elems;
 
 /* Value type; bytes per rank unless said. */
 struct estimate {
@@ -121,10 +122,15 @@ void prepared_finish(struct prepared *p);
 void estimate_memory(struct estimate *out, const struct live_bytes *live, const struct model *m,
     const struct strategy *s, const struct machine *machine);
 
+/* What checkpoints take of a node's host memory: host_snapshot_bytes. The first for whoever has
+ * counted the model's elements already. */
+double estimate_snapshot_of(
+    const struct unit_elems *elems, double checkpoint_bytes, const struct strategy *s);
+double estimate_snapshot_bytes(const struct model *m, const struct strategy *s);
 /* Host memory that a node needs with so many live bytes of a rank: host_ram_bytes; and of its disk:
  * disk_bytes. */
 int64_t estimate_host_ram_bytes(
-    const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s, bool is_gpu);
+    const struct live_bytes *live, double snapshot, const struct strategy *s, bool is_gpu);
 int64_t estimate_disk_bytes(
     const struct live_bytes *live, double checkpoint_bytes, const struct strategy *s);
 /* Share of a step in which nothing but the disk, the host and copies between them work, for states

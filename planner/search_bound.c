@@ -220,7 +220,8 @@ static int64_t least_host_bytes(
     const struct unit_elems *elems = &b->traffics[p->traffic].elems;
     struct live_bytes live = {.of = {[MEMORY_DEVICE] = (int64_t)p->live_bytes}};
     live.of[MEMORY_HOST] = least_host_elem_bytes(s) * optimizer_elems(elems, s);
-    return estimate_host_ram_bytes(&live, checkpoint_bytes(b, s), s, is_gpu);
+    double snapshot = estimate_snapshot_of(elems, checkpoint_bytes(b, s), s);
+    return estimate_host_ram_bytes(&live, snapshot, s, is_gpu);
 }
 
 /* States, and the worst of a few moments beside them. */

@@ -214,7 +214,7 @@ static enum rc begin_strategy(struct race *r, struct prepared **out, size_t i, s
     struct live_bytes live = prepared_live_bytes(*out);
     r->known[i] = (struct known){.has_bytes = true,
         .live_bytes = live.of[MEMORY_DEVICE],
-        .node = {estimate_host_ram_bytes(&live, checkpoint_bytes, s, r->shape.is_gpu),
+        .node = {estimate_host_ram_bytes(&live, estimate_snapshot_bytes(m, s), s, r->shape.is_gpu),
             estimate_disk_bytes(&live, checkpoint_bytes, s)}};
     return RC_OK;
 }

@@ -301,6 +301,7 @@ struct unit_elems space_unit_elems(const struct model *m, const struct strategy 
         out.full += times * trained.elems;
         out.own += times * trained.shard_elems;
         out.part += times * (trained.elems / parts);
+        out.tensors += times * u.n;
         for (int k = 0; k < 2; k++) {
             struct frozen_unit frozen = model_frozen_unit(m, kinds[i], &u, 2 * (k + 1));
             out.frozen[k].bytes += times * frozen.bytes;

@@ -39,9 +39,10 @@ size_t space_offloads(
     unsigned out[OFFLOAD_SETS], const struct job *j, enum space_stage stage, bool is_gpu);
 
 /* Trained elements of all units of a strategy: whole, of a rank's shard, and of the part for which
- * it has optimizer states; and frozen parameters by the bytes of an activation, 2 and 4. */
+ * it has optimizer states; tensors of all units; and frozen parameters by the bytes of an
+ * activation, 2 and 4. */
 struct unit_elems {
-    int64_t full, own, part;
+    int64_t full, own, part, tensors;
     struct frozen_unit frozen[2];
 };
 struct unit_elems space_unit_elems(const struct model *m, const struct strategy *s);

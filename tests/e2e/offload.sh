@@ -34,10 +34,13 @@ losses_do_not_depend_on_where_things_lie() {
         cmp "$tmp/losses.none" "$tmp/losses.$offload"
         exits 0 "$berth" export-weights "$run" "$tmp/weights.$offload"
         cmp "$tmp/weights.none/model.safetensors" "$tmp/weights.$offload/model.safetensors"
-        # the slabs are those of the plan, to the byte
+        # the slabs are those of the plan, to the byte, and so is what checkpoints take
         "$berth" status "$run" --json >"$tmp/status"
         jq -e --slurpfile p "$tmp/$offload.json" '.memory.slab_bytes == $p[0].prediction.memory.peak_bytes' \
             "$tmp/status"
+        jq -e --slurpfile p "$tmp/$offload.json" '.memory.checkpoint_bytes > 4194304 and
+            .memory.checkpoint_bytes == .memory.planned_checkpoint_bytes and
+            2 * .memory.checkpoint_bytes == $p[0].prediction.host.parts.checkpoint_snapshot' "$tmp/status"
     done
     jq -e '.disk | .bytes == .written_bytes_per_step and .bytes_per_s > 0 and (.way | length) > 0' "$tmp/status"
     jq -e '.predicted.off_device_exposed_seconds >= 0 and .measured.exposed_seconds.host_compute >= 0' "$tmp/status"

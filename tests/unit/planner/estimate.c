@@ -1,4 +1,5 @@
 #include "planner/estimate.h"
+#include "planner/checkpoint_room.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -182,6 +183,32 @@ static void folded_equals_unfolded(void **state)
         assert_int_equal(live.of[MEMORY_DEVICE], whole.peak_bytes - whole.packing_bytes);
         assert_int_equal(quick.disk_bytes, whole.disk_bytes);
         assert_int_equal(quick.disk_written_bytes, whole.disk_written_bytes);
+    }
+}
+
+/* From a model's few kinds of units as from all units of a list; 12 bytes of each parameter, over
+ * the nodes, or 8 with SGD, and little beside them. */
+static void what_checkpoints_take_is_the_same_from_model_and_list(void **state)
+{
+    (void)state;
+    struct model m = model("llama-2-13b");
+    for (int i = 0; i < 5 * 2 * 2 * 2; i++) {
+        struct strategy s = strategy_of((enum strategy_kind)(i % 5), 16);
+        s.splits_over_replicas = s.kind == STRATEGY_HSDP && i / 5 % 2;
+        strategy_take_optimizer(&s, i / 10 % 2 ? OPTIMIZER_SGD : OPTIMIZER_ADAMW);
+        s.offload = i / 20 ? OFFLOAD_OPTIMIZER | OFFLOAD_DISK : OFFLOAD_NONE;
+        struct schedule *list;
+        assert_int_equal(schedule_build(&list, &m, &s, NULL), RC_OK);
+        int64_t ranks = s.ranks_per_node, writers = list->parts < ranks ? list->parts : ranks;
+        int64_t file = checkpoint_room_of(list, checkpoint_can_copy(&s));
+        double node = (double)(ranks * CHECKPOINT_TRANSFER_BYTES + writers * file);
+        assert_true(fabs(estimate_snapshot_bytes(&m, &s) - node) < 0.5);
+        double states = (double)model_params(&m) * (double)strategy_saved_bytes(&s);
+        if (checkpoint_can_copy(&s))
+            assert_near((double)(file * list->parts), states, 2e-3);
+        else
+            assert_int_equal(file, 4 << 20);
+        schedule_free(list);
     }
 }
 
@@ -530,6 +557,7 @@ int test_estimate(void)
         cmocka_unit_test(activations_of_gpt_blocks_follow_korthikanti),
         cmocka_unit_test(full_recompute_keeps_block_inputs),
         cmocka_unit_test(folded_equals_unfolded),
+        cmocka_unit_test(what_checkpoints_take_is_the_same_from_model_and_list),
         cmocka_unit_test(few_blocks_are_close_to_all_of_them),
         cmocka_unit_test(few_blocks_of_two_kinds_are_as_all_of_them),
         cmocka_unit_test(mixed_recompute_is_what_fills_the_memory),
