@@ -147,6 +147,10 @@ UNIT_launcher := launcher run planner inventory base
 UNIT_cli := cli launcher run planner inventory/sources inventory base tui
 UNIT_tui := tui launcher run planner inventory/sources inventory base
 UNIT_EXTRA_planner := -lcminpack
+UNIT_EXTRA_kernels := -lstdc++
+GPU_SRC := $(wildcard kernels/*.cu)
+ON_CPU_OBJ := $(patsubst kernels/%.cu,$(BUILD)/obj/on_cpu/%.o,$(GPU_SRC)) $(BUILD)/obj/on_cpu/cuda_on_cpu.o
+UNIT_OBJ_kernels := $(ON_CPU_OBJ)
 UNIT_EXTRA_launcher := -lssh2
 UNIT_EXTRA_engine := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 UNIT_EXTRA_cli := -lssh2 -lncursesw -ltinfo -lcminpack
@@ -165,7 +169,7 @@ $(BUILD)/gen/unit_%_main.c: $$(wildcard tests/unit/$$*/*.c)
 	   echo 'return bad != 0; }'; } > $@
 
 define unit_rule
-$(BUILD)/tests/unit_$(1): $(BUILD)/gen/unit_$(1)_main.c $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/$(1)/*.c)) $(call libs,$(UNIT_$(1)))
+$(BUILD)/tests/unit_$(1): $(BUILD)/gen/unit_$(1)_main.c $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/unit/$(1)/*.c)) $(UNIT_OBJ_$(1)) $(call libs,$(UNIT_$(1)))
 	@mkdir -p $$(@D); echo '  LINK $$@'
 	@$(CC) $(LDFLAGS) -I. -o $$@ $$(filter %.c %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group -lcmocka $(STATIC) $(UNIT_EXTRA_$(1))
 endef
@@ -173,6 +177,17 @@ $(foreach f,$(UNIT_FOLDERS),$(eval $(call unit_rule,$(f))))
 $(BUILD)/obj/tests/%.o: tests/%.c | $(TEST_DEPS_STAMP)
 	@mkdir -p $(@D); echo '  CC   $<'
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -Wno-missing-prototypes -I$(dir $<) -c -o $@ $<
+
+# kernels of GPUs, run on the CPU; the fibers that stand for CUDA's threads are told of the thread
+# sanitizer rather than watched by it
+CXX := $(if $(findstring clang,$(CC)),clang++,g++)
+CXXFLAGS := -std=c++17 -g $(OPT) -Wall -Werror -ffp-contract=off -MMD -MP -I. -Itests/lib -x c++
+$(BUILD)/obj/on_cpu/%.o: kernels/%.cu | $(DEPS_STAMP)
+	@mkdir -p $(@D); echo '  CXX  $<'
+	@$(CXX) $(CXXFLAGS) $(SANFLAGS) -c -o $@ $<
+$(BUILD)/obj/on_cpu/cuda_on_cpu.o: tests/lib/cuda_on_cpu.cc | $(DEPS_STAMP)
+	@mkdir -p $(@D); echo '  CXX  $<'
+	@$(CXX) $(CXXFLAGS) $(if $(filter thread,$(SAN)),-DON_CPU_TSAN,$(SANFLAGS)) -c -o $@ $<
 
 # tests/fuzz/NAME.c defines LLVMFuzzerTestOneInput; its inputs are in tests/fuzz/corpus/NAME
 FUZZ_NAMES := $(filter-out driver,$(basename $(notdir $(wildcard tests/fuzz/*.c))))

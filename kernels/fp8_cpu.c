@@ -1,4 +1,5 @@
 /* Tensors of eight-bit numbers: the largest magnitude, casts with a unit, and back. */
+#include "kernels/both.h"
 #include "kernels/fp8.h"
 
 /* --- largest magnitude --- */
@@ -116,7 +117,7 @@ K_INLINE void cast_item(
 static void quantise(void *arg, int64_t first, int64_t last)
 {
     const struct k_quantise *a = arg;
-    float inverse = 1 / kernels_fp8_unit(a->format, (float)*a->amax);
+    float inverse = 1 / k_fp8_unit(a->format, (float)*a->amax);
     for (int64_t i = first; i < last; i++)
         FP8_BY_FORMAT(a->format, CAST_BY_TYPE, a, i, inverse);
 }
@@ -128,7 +129,7 @@ void K_NAME(k_quantise)(struct pool *p, const struct k_quantise *a)
         quantise, (void *)a);
     for (int i = 0; i < 2; i++)
         if (a->unit[i])
-            *a->unit[i] = kernels_fp8_unit(a->format, (float)*a->amax);
+            *a->unit[i] = k_fp8_unit(a->format, (float)*a->amax);
 }
 
 /* --- back --- */
@@ -159,6 +160,6 @@ static void widen(void *arg, int64_t first, int64_t last)
 void K_NAME(k_fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
     const double *amax, int64_t n)
 {
-    struct widen w = {format, dst, src, kernels_fp8_unit(format, (float)*amax), n};
+    struct widen w = {format, dst, src, k_fp8_unit(format, (float)*amax), n};
     pool_run(p, k_blocks(n, K_GRAIN), widen, &w);
 }

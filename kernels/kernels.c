@@ -97,34 +97,6 @@ int64_t kernels_wire_bytes(int64_t elems)
     return (elems + 3) / 4 * 4 + (elems + K_WIRE_BLOCK - 1) / K_WIRE_BLOCK * 4;
 }
 
-/* --- fp8 --- */
-
-/* The largest numbers are 1.75 times 2^8 and 2^15. */
-float kernels_fp8_unit(enum k_type format, float amax)
-{
-    int exponent, top = format == K_E4M3 ? 8 : 15;
-    if (!isfinite(amax))
-        return NAN;
-    if (!(amax > 0))
-        return 1;
-    double fraction = 2 * frexp((double)amax, &exponent); /* 1 to 2, times 2^(exponent - 1) */
-    exponent += (fraction > 1.75) - 1 - top;
-    return (float)ldexp(1, exponent < -126 ? -126 : exponent > 126 ? 126 : exponent);
-}
-
-/* --- updates --- */
-
-bool kernels_gate(const struct k_gate *g, double *clip)
-{
-    *clip = 1;
-    if (!g->squares)
-        return true;
-    double norm = sqrt(*g->squares), loss = *g->loss_sum / *g->targets;
-    if (g->clip_norm > 0 && norm > g->clip_norm)
-        *clip = g->clip_norm / (norm + 1e-6);
-    return isfinite(norm) && norm <= g->max_norm && !(loss > g->max_loss);
-}
-
 /* --- rotary embedding --- */
 
 int64_t kernels_rope_table_elems(const struct k_rope_table *r)

@@ -28,6 +28,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct pool;
 
 /* Only where they are named, the latter two: eight bits that count units of their tensor (arXiv
@@ -273,7 +277,7 @@ struct k_moment_range {
 };
 
 /* q = round(x / unit), to nearest even, and likewise its transpose; what is beyond the largest
- * number of the format becomes that, NaN stays NaN. The unit is that of *amax (kernels_fp8_unit), a
+ * number of the format becomes that, NaN stays NaN. The unit is that of *amax (kernels/both.h), a
  * power of two, so that dividing by it is exact but where results vanish. */
 struct k_quantise {
     enum k_type type;   /* of x */
@@ -433,17 +437,13 @@ size_t kernels_matmul_workspace_bytes(int64_t m, int64_t n, int64_t k);
 /* Of so many elements on the way between ranks. */
 int64_t kernels_wire_bytes(int64_t elems);
 
-/* What one stands for in a tensor whose largest magnitude is amax: the least power of two with
- * which amax does not exceed the format's largest number, from 2^-126 to 2^126; 1 for a tensor of
- * zeros, NaN where amax is not finite, which makes all of the tensor NaN. */
-float kernels_fp8_unit(enum k_type format, float amax);
-
-/* Whether the gate is open; *clip gets the factor. */
-bool kernels_gate(const struct k_gate *g, double *clip);
-
 /* Elements of a rope table, and its values: for every position cosines (head_dim/2), then sines
  * (head_dim/2), computed in double. */
 int64_t kernels_rope_table_elems(const struct k_rope_table *r);
 void kernels_rope_table(const struct k_rope_table *r, float *table);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -81,12 +81,3 @@ const struct k_moment_codes *k_moment_codes(const struct k_moment *m)
         return &tables[K_MOMENT_CODE_E4M3];
     return &tables[m->is_square ? K_MOMENT_CODE_UNSIGNED : K_MOMENT_CODE_SIGNED];
 }
-
-float k_moment_fp8_scale(float largest)
-{
-    int exponent;
-    if (!(largest > 0))
-        return 0;
-    float fraction = frexpf(largest / 448, &exponent);
-    return ldexpf(1, fraction > 0.5f ? exponent : exponent - 1);
-}

@@ -8,6 +8,10 @@
 
 #include "kernels/kernels.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { K_MOMENT_CODE_SIGNED, K_MOMENT_CODE_UNSIGNED, K_MOMENT_CODE_E4M3, K_MOMENT_CODE_KINDS };
 
 /* Cells of numbers, by exponent and seven bits of the mantissa, from 2^-22 (and below) to 2. In
@@ -33,7 +37,9 @@ struct k_moment_codes {
 
 /* Those of a moment that is not in fp32. Lives as long as the program. */
 const struct k_moment_codes *k_moment_codes(const struct k_moment *m);
-/* With which so large a number fits; 0 of 0. */
-float k_moment_fp8_scale(float largest);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

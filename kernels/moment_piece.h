@@ -5,17 +5,9 @@
 
 #include <math.h>
 
+#include "kernels/both.h"
 #include "kernels/moment_codes.h"
 #include "kernels/variant.h"
-
-/* Sixteen random bits, of a key and a counter (the finisher of MurmurHash3). */
-K_INLINE uint32_t k_random16(uint32_t key, uint32_t counter)
-{
-    uint32_t x = key ^ counter;
-    x = (x ^ x >> 16) * 0x85ebca6b;
-    x = (x ^ x >> 13) * 0xc2b2ae35;
-    return (x ^ x >> 16) & 0xffff;
-}
 
 /* Of n elements from number first on, below 2^32 of them; the key holds what does not fit into the
  * counter. */

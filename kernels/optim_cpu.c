@@ -1,6 +1,7 @@
 /* Square sums of gradients, weights in three forms, AdamW and SGD. */
 #include <math.h>
 
+#include "kernels/both.h"
 #include "kernels/moment_piece.h"
 #include "kernels/variant.h"
 
@@ -232,7 +233,7 @@ static void adamw_largest(void *arg, int64_t first, int64_t last)
 void K_NAME(k_adamw)(struct pool *p, const struct k_adamw *a)
 {
     double clip;
-    if (!kernels_gate(&a->gate, &clip) || a->skip) {
+    if (!k_gate_is_open(&a->gate, &clip) || a->skip) {
         weights_keep(p, &a->weights, a->elems);
         return;
     }
@@ -319,7 +320,7 @@ static void sgd_largest(void *arg, int64_t first, int64_t last)
 void K_NAME(k_sgd)(struct pool *p, const struct k_sgd *a)
 {
     double clip;
-    if (!kernels_gate(&a->gate, &clip) || a->skip) {
+    if (!k_gate_is_open(&a->gate, &clip) || a->skip) {
         weights_keep(p, &a->weights, a->elems);
         return;
     }

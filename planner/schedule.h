@@ -105,7 +105,7 @@ enum lane {
  * disk_write     dim elems elem_bytes  arg R swap W [master] W m W v; or R host W param
  * cast_fp8       dim rows cols format orders  arg R x(rows,cols) [R amax(double)] [W q(rows,cols)]
  *                [W q(cols,rows)]: fp8 tensors, in the orders asked for, with the unit of x's
- *                largest magnitude, or of the one given (kernels_fp8_unit)
+ *                largest magnitude, or of the one given (k_fp8_unit)
  * weight_amax    dim elems             arg R param(unit, whole or own shard) W amax(double): the
  *                largest magnitude of each product's matrix, 0 where the rank has none of it
  * max            dim count             arg RW x(double) W scratch: the largest over the group
@@ -113,12 +113,16 @@ enum lane {
  *                magnitude of each tensor of the unit, 0 where the rank has none of it
  * grad_to_fp8    dim elems             arg R grad(fp32, own part) R amax W grad(E4M3)
  * grad_from_fp8  dim elems             arg R grad(E4M3) R amax W grad(fp32): each tensor in units
- * of its own largest magnitude An fp8 tensor is its bytes, padded to BUFFER_ALIGN, then its unit
- * (fp32). For prediction only, of what the bundled engine does not run: all_to_all     over
- * GROUP_EXPERT on the compute lane: tokens to their experts, and back scores         softmax and
- * mask over stored attention scores dequantise     on the compute lane: frozen matrices from few
- * bits to the type of activations all_gather, all_reduce over GROUP_TENSOR and GROUP_CONTEXT on the
- * compute lane
+ *                of its own largest magnitude
+ *
+ * An fp8 tensor is its bytes, padded to BUFFER_ALIGN, then its unit (fp32), then room for a
+ * magnitude (double) while it is cast.
+ *
+ * For prediction only, of what the bundled engine does not run:
+ * all_to_all     over GROUP_EXPERT on the compute lane: tokens to their experts, and back
+ * scores         softmax and mask over stored attention scores
+ * dequantise     on the compute lane: frozen matrices from few bits to the type of activations
+ * all_gather, all_reduce   over GROUP_TENSOR and GROUP_CONTEXT on the compute lane
  */
 #define OP_MAP(X)                                                                                  \
     X(OP_EMBED_FWD, "embed_fwd")                                                                   \

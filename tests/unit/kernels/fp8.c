@@ -4,6 +4,7 @@
 #include <float.h>
 #include <stdio.h>
 
+#include "kernels/both.h"
 #include "tests/unit/kernels/support.h"
 
 static const enum k_type FORMATS[] = {K_E4M3, K_E5M2};
@@ -185,21 +186,21 @@ static void a_unit_is_the_least_power_of_two_that_holds_all(void **state)
     for (int i = 0; i < 20000; i++) {
         int exponent;
         float amax = (float)ldexp(fabs(next_random(&seed)) + 1e-3, i % 220 - 100);
-        float unit = kernels_fp8_unit(FORMATS[f], amax);
+        float unit = k_fp8_unit(FORMATS[f], amax);
         assert_true(frexp((double)unit, &exponent) <= 0.5);
         assert_true((double)amax / (double)unit <= LARGEST[f]);
         assert_true((double)amax / (double)unit * 2 > LARGEST[f]);
     }
     EACH_FORMAT(f)
     {
-        assert_true(kernels_fp8_unit(FORMATS[f], (float)LARGEST[f]) <= 1);
-        assert_true(kernels_fp8_unit(FORMATS[f], (float)LARGEST[f]) >= 1);
-        assert_true(kernels_fp8_unit(FORMATS[f], nextafterf((float)LARGEST[f], INFINITY)) >= 2);
-        assert_true(kernels_fp8_unit(FORMATS[f], 0) >= 1 && kernels_fp8_unit(FORMATS[f], 0) <= 1);
-        assert_true(isnan(kernels_fp8_unit(FORMATS[f], INFINITY)));
-        assert_true(isnan(kernels_fp8_unit(FORMATS[f], NAN)));
-        assert_true(kernels_fp8_unit(FORMATS[f], 0x1p-149f) >= 0x1p-126f);
-        assert_true(isfinite(1 / kernels_fp8_unit(FORMATS[f], FLT_MAX)));
+        assert_true(k_fp8_unit(FORMATS[f], (float)LARGEST[f]) <= 1);
+        assert_true(k_fp8_unit(FORMATS[f], (float)LARGEST[f]) >= 1);
+        assert_true(k_fp8_unit(FORMATS[f], nextafterf((float)LARGEST[f], INFINITY)) >= 2);
+        assert_true(k_fp8_unit(FORMATS[f], 0) >= 1 && k_fp8_unit(FORMATS[f], 0) <= 1);
+        assert_true(isnan(k_fp8_unit(FORMATS[f], INFINITY)));
+        assert_true(isnan(k_fp8_unit(FORMATS[f], NAN)));
+        assert_true(k_fp8_unit(FORMATS[f], 0x1p-149f) >= 0x1p-126f);
+        assert_true(isfinite(1 / k_fp8_unit(FORMATS[f], FLT_MAX)));
     }
 }
 
@@ -251,7 +252,7 @@ static void a_tensor_is_cast_with_its_unit_and_turned(void **state)
         double amax = 0;
         float unit[2] = {-1, -1};
         k->amax(NULL, type, x.data, rows * cols, &amax);
-        float want_unit = kernels_fp8_unit(FORMATS[f], (float)amax);
+        float want_unit = k_fp8_unit(FORMATS[f], (float)amax);
         struct k_quantise a = {.type = type,
             .format = FORMATS[f],
             .rows = rows,
