@@ -181,7 +181,7 @@ $(BUILD)/obj/tests/%.o: tests/%.c | $(TEST_DEPS_STAMP)
 # kernels of GPUs, run on the CPU; the fibers that stand for CUDA's threads are told of the thread
 # sanitizer rather than watched by it
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
-CXXFLAGS := -std=c++17 -g $(OPT) -Wall -Werror -ffp-contract=off -MMD -MP -I. -Itests/lib -x c++
+CXXFLAGS := -std=c++17 -g $(OPT) -Wall -Werror -ffp-contract=off -MMD -MP -I. -x c++
 $(BUILD)/obj/on_cpu/%.o: kernels/%.cu | $(DEPS_STAMP)
 	@mkdir -p $(@D); echo '  CXX  $<'
 	@$(CXX) $(CXXFLAGS) $(SANFLAGS) -c -o $@ $<
@@ -245,14 +245,20 @@ check-tsan: $(TEST_DEPS_STAMP)
 	@$(MAKE) --no-print-directory BUILD=build/tsan SAN=thread build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
 	@BUILD=build/tsan tests/run build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
 
-# every architecture we ship for, compiled where nvcc is; nothing of it is needed to build or run
-CUDA_SRC := $(wildcard kernels/*.cu)
+# kernels of GPUs for every architecture we ship for, where nvcc is; nothing of it is needed to build
+# or run. A register that is spilled, or a warning, is an error. What ptxas says is kept.
+CUDA_ARCHS := 80 89 90a 100a 103a 120
+CUDA_OBJ := $(patsubst kernels/%.cu,$(BUILD)/cuda/%.o,$(GPU_SRC))
+NVCCFLAGS := -std=c++17 -O3 --fmad=false -I. -Xcompiler -fPIC -Werror all-warnings -Xptxas -v,-warn-spills,-warn-lmem-usage \
+             $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_120,code=compute_120
+$(BUILD)/cuda/%.o: kernels/%.cu
+	@mkdir -p $(@D); echo '  NVCC $<'
+	@nvcc $(NVCCFLAGS) -MD -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 cuda:
-ifeq ($(CUDA_SRC),)
-	@echo 'CUDA: not built (this version has the CPU device only)'
-else
-	@if command -v nvcc >/dev/null; then tests/lib/cuda $(BUILD) $(CUDA_SRC); else echo 'CUDA: not built (no nvcc)'; fi
-endif
+	@if command -v nvcc >/dev/null; then $(MAKE) --no-print-directory cuda-built; else echo 'CUDA: not built (no nvcc)'; fi
+.PHONY: cuda-built
+cuda-built: $(CUDA_OBJ)
+	@echo 'CUDA: kernels built for $(CUDA_ARCHS:%=sm_%) and PTX'
 
 demo: all $(TEST_DEPS_STAMP)
 	@tests/demo/run
@@ -297,4 +303,4 @@ install: all
 clean:
 	rm -rf build
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/cuda -name '*.d' 2>/dev/null)

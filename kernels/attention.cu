@@ -5,7 +5,7 @@
  * tokens of one head through shared memory, one a lane for scores and one after the other for sums.
  * Nothing is added by two blocks, so results repeat. Documents of a sequence are spans of it: what
  * a query sees begins at the first token of its document. */
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 enum {
     WARPS = 4,
@@ -66,20 +66,28 @@ GPU_INLINE float dot(const float *tile, const float *x, int64_t dim)
     return sum;
 }
 
+/* Of a head's elements the lane has every 32nd. */
+GPU_INLINE int own_column(int i)
+{
+    return (int)threadIdx.x + i * GPU_WARP;
+}
+
 /* acc += sum of factor times the tile's rows, factors a lane each. */
 GPU_INLINE void add_rows(float *acc, float factor, const float *tile, int64_t dim)
 {
     for (int j = 0; j < TILE; j++) {
         float f = __shfl_sync(~0u, factor, j);
-        for (int i = 0, c = threadIdx.x; c < dim; c += GPU_WARP, i++)
-            acc[i] = fmaf(f, tile[j * PITCH + c], acc[i]);
+        for (int i = 0; i < PER_LANE; i++)
+            if (own_column(i) < dim)
+                acc[i] = fmaf(f, tile[j * PITCH + own_column(i)], acc[i]);
     }
 }
 
 template <class T> GPU_INLINE void put_row(T *to, const float *acc, float factor, int64_t dim)
 {
-    for (int i = 0, c = threadIdx.x; c < dim; c += GPU_WARP, i++)
-        gpu_store(to + c, acc[i] * factor);
+    for (int i = 0; i < PER_LANE; i++)
+        if (own_column(i) < dim)
+            gpu_store(to + own_column(i), acc[i] * factor);
 }
 
 /* --- forward: a block per BLOCK_QUERIES queries, head and sequence --- */
@@ -90,7 +98,7 @@ struct running {
 };
 
 /* Takes the lane's score; p becomes what its value counts. */
-GPU_INLINE void take_score(struct running *r, float score, int64_t dim)
+GPU_INLINE void take_score(struct running *r, float score)
 {
     float top = gpu_warp_max(score), shrink = 1;
     top = top > r->max ? top : r->max;
@@ -101,7 +109,7 @@ GPU_INLINE void take_score(struct running *r, float score, int64_t dim)
     }
     r->max = top;
     r->sum = r->sum * shrink + gpu_warp_sum(r->p);
-    for (int i = 0; i * GPU_WARP < dim; i++)
+    for (int i = 0; i < PER_LANE; i++)
         r->acc[i] *= shrink;
 }
 
@@ -131,7 +139,7 @@ template <class T> __global__ void attn_fwd(T *out, float *lse, const T *qkv, st
             if (t < last && key <= t && key >= first_seen(s, base, t))
                 score = dot(tile, query + row * K_MAX_HEAD_DIM, s.head_dim) * s.scale;
             __syncwarp();
-            take_score(&r[q], score, s.head_dim);
+            take_score(&r[q], score);
         }
         load_tile(tile, values + at * s.qkv_width, s.qkv_width, last - at, s.head_dim);
         for (int q = 0; q < QUERIES; q++)

@@ -9,8 +9,12 @@
 #ifdef __CUDACC__
 #define K_BOTH __host__ __device__ static inline
 #else
-#define K_BOTH static inline __attribute__((unused))
+#define K_BOTH static inline __attribute__((always_inline, unused))
 #endif
+
+/* Adding it to a number between -2^22 and 2^22 rounds to an integer, to even, which the low bits
+ * then hold. */
+#define K_ROUNDING 12582912.0f
 
 /* Whether the gate is open; *clip gets the factor. */
 K_BOTH bool k_gate_is_open(const struct k_gate *g, double *clip)
@@ -37,6 +41,14 @@ K_BOTH float k_fp8_unit(enum k_type format, float amax)
     double fraction = 2 * frexp((double)amax, &exponent); /* 1 to 2, times 2^(exponent - 1) */
     exponent += (fraction > 1.75) - 1 - top;
     return (float)ldexp(1.0, exponent < -126 ? -126 : exponent > 126 ? 126 : exponent);
+}
+
+/* Of a block of int8; 0 where the inverse might not be finite, NaN where amax is not. */
+K_BOTH float k_wire_int8_scale(float amax)
+{
+    if (amax < 0x1p-100f)
+        return 0;
+    return isfinite(amax) ? amax / 127 : NAN;
 }
 
 /* The least power of two of which 448, the largest number of E4M3, is as much; 0 of 0. */

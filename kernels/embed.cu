@@ -1,5 +1,5 @@
 /* Embeddings: lookup, and its gradient without atomic sums. */
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 GPU_INLINE int64_t position_of(const int32_t *positions, int64_t token, int64_t seq)
 {

@@ -1,6 +1,6 @@
 /* Tensors of eight-bit numbers: the largest magnitude, casts with a unit, and back. */
-#include "kernels/both.h"
-#include "kernels/gpu_inside.h"
+#include "kernels/fp8.h"
+#include "kernels/gpu_kernel.cuh"
 
 /* Blocks that share a large tensor. */
 enum { MOST_BLOCKS = 1024 };
@@ -57,55 +57,12 @@ void gpu_amax(struct pool *p, enum k_type type, const void *x, int64_t n, double
 
 /* --- casts --- */
 
-GPU_INLINE int fraction_of(enum k_type f)
-{
-    return f == K_E4M3 ? 3 : 2;
-}
-
-GPU_INLINE int bias_of(enum k_type f)
-{
-    return f == K_E4M3 ? 7 : 15;
-}
-
-GPU_INLINE float quantum_of(enum k_type f)
-{
-    return f == K_E4M3 ? 0x1p-9f : 0x1p-16f;
-}
-
-/* To nearest even; beyond the largest number the largest. Below the normal range adding a power of
- * two rounds to a multiple of the quantum, which the lowest bits of the sum then count. */
-GPU_INLINE uint32_t round_to(enum k_type f, float x)
-{
-    int shift = 23 - fraction_of(f);
-    float magic = quantum_of(f) * 0x1p23f;
-    uint32_t largest = f == K_E4M3 ? 0x43e00000 : 0x47600000;
-    uint32_t u = __float_as_uint(x), a = u & 0x7fffffff, sign = u >> 24 & 0x80;
-    uint32_t c = a > largest ? largest : a;
-    uint32_t q = (c + ((1u << (shift - 1)) - 1) + (c >> shift & 1)) >> shift;
-    q -= (uint32_t)(127 - bias_of(f)) << fraction_of(f);
-    if (c < (uint32_t)(128 - bias_of(f)) << 23)
-        q = __float_as_uint(__uint_as_float(c) + magic) - __float_as_uint(magic);
-    return (a > 0x7f800000 ? 0x7f : q) | sign;
-}
-
-GPU_INLINE float widen(enum k_type f, uint32_t b)
-{
-    int shift = 23 - fraction_of(f);
-    uint32_t special = f == K_E4M3 ? 0x7f : 0x7c, m = b & 0x7f;
-    uint32_t u = (m << shift) + ((uint32_t)(127 - bias_of(f)) << 23);
-    if (m < 1u << fraction_of(f))
-        u = __float_as_uint((float)m * quantum_of(f));
-    if (m >= special)
-        u = 0x7f800000 | m << shift;
-    return __uint_as_float(u | (b & 0x80) << 24);
-}
-
 /* Eight of them, the first in the lowest byte. */
 GPU_INLINE uint64_t round8(enum k_type f, const float *v, float inverse)
 {
     uint64_t q = 0;
     for (int j = 0; j < GPU_WIDE; j++)
-        q |= (uint64_t)round_to(f, v[j] * inverse) << 8 * j;
+        q |= (uint64_t)fp8_round(f, v[j] * inverse) << 8 * j;
     return q;
 }
 
@@ -200,7 +157,7 @@ __global__ void widen_all(
     float unit = k_fp8_unit(format, (float)*amax);
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-        dst[i] = widen(format, src[i]) * unit;
+        dst[i] = fp8_widen(format, src[i]) * unit;
 }
 
 void gpu_fp8_to_fp32(struct pool *p, enum k_type format, float *dst, const uint8_t *src,

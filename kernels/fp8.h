@@ -1,11 +1,13 @@
-/* Numbers of eight bits as fp32, one by one and four at a time (OCP OFP8, arXiv 2209.05433).
+/* Numbers of eight bits as fp32 (OCP OFP8, arXiv 2209.05433), on hosts and GPUs.
  *
  * Both formats are a sign, an exponent with a bias and a fraction, with numbers below the normal
  * range; a number of either is exact in fp32, and in bf16. */
 #ifndef KERNELS_FP8_H
 #define KERNELS_FP8_H
 
-#include "kernels/variant.h"
+#include <string.h>
+
+#include "kernels/both.h"
 
 #define FP8_BY_FORMAT(format, call, ...)                                                           \
     do {                                                                                           \
@@ -16,24 +18,24 @@
     } while (0)
 
 /* Bits of the fraction, and the exponent's bias. */
-K_INLINE int fp8_fraction(enum k_type f)
+K_BOTH int fp8_fraction(enum k_type f)
 {
     return f == K_E4M3 ? 3 : 2;
 }
 
-K_INLINE int fp8_bias(enum k_type f)
+K_BOTH int fp8_bias(enum k_type f)
 {
     return f == K_E4M3 ? 7 : 15;
 }
 
-K_INLINE float fp8_from_bits(uint32_t u)
+K_BOTH float fp8_from_bits(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof(x));
     return x;
 }
 
-K_INLINE uint32_t fp8_to_bits(float x)
+K_BOTH uint32_t fp8_to_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof(u));
@@ -41,19 +43,19 @@ K_INLINE uint32_t fp8_to_bits(float x)
 }
 
 /* The least number above zero. */
-K_INLINE float fp8_quantum(enum k_type f)
+K_BOTH float fp8_quantum(enum k_type f)
 {
     return f == K_E4M3 ? 0x1p-9f : 0x1p-16f;
 }
 
 /* The largest one, as fp32. */
-K_INLINE uint32_t fp8_largest(enum k_type f)
+K_BOTH uint32_t fp8_largest(enum k_type f)
 {
     return f == K_E4M3 ? 0x43e00000 : 0x47600000;
 }
 
 /* E5M2 has an infinity and NaN in its last exponent, E4M3 a NaN alone. */
-K_INLINE float fp8_widen(enum k_type f, uint8_t b)
+K_BOTH float fp8_widen(enum k_type f, uint8_t b)
 {
     const int shift = 23 - fp8_fraction(f);
     const uint32_t special = f == K_E4M3 ? 0x7f : 0x7c;
@@ -67,7 +69,7 @@ K_INLINE float fp8_widen(enum k_type f, uint8_t b)
 
 /* To nearest even; beyond the largest number the largest. Below the normal range adding a power of
  * two rounds to a multiple of the quantum, which the lowest bits of the sum then count. */
-K_INLINE uint8_t fp8_round(enum k_type f, float x)
+K_BOTH uint8_t fp8_round(enum k_type f, float x)
 {
     const int shift = 23 - fp8_fraction(f);
     const float magic = fp8_quantum(f) * 0x1p23f;
@@ -81,26 +83,5 @@ K_INLINE uint8_t fp8_round(enum k_type f, float x)
     q = a > 0x7f800000 ? 0x7f : q;
     return (uint8_t)(q | sign);
 }
-
-#if defined __x86_64__
-/* As fp8_widen, of four bytes that follow each other. */
-K_INLINE __m128 fp8_widen4(enum k_type f, const uint8_t *p)
-{
-    const int shift = 23 - fp8_fraction(f);
-    int32_t bytes;
-    memcpy(&bytes, p, sizeof(bytes));
-    __m128i b = _mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes));
-    __m128i m = _mm_and_si128(b, _mm_set1_epi32(0x7f)), shifted = _mm_slli_epi32(m, shift);
-    __m128i normal = _mm_add_epi32(shifted, _mm_set1_epi32((127 - fp8_bias(f)) << 23));
-    __m128 small = _mm_mul_ps(_mm_cvtepi32_ps(m), _mm_set1_ps(fp8_quantum(f)));
-    __m128i is_small = _mm_cmplt_epi32(m, _mm_set1_epi32(1 << fp8_fraction(f)));
-    __m128i u = _mm_blendv_epi8(normal, _mm_castps_si128(small), is_small);
-    __m128i is_special = _mm_cmpgt_epi32(m, _mm_set1_epi32((f == K_E4M3 ? 0x7f : 0x7c) - 1));
-    __m128i special = _mm_or_si128(shifted, _mm_set1_epi32(0x7f800000));
-    u = _mm_blendv_epi8(u, special, is_special);
-    __m128i sign = _mm_slli_epi32(_mm_and_si128(b, _mm_set1_epi32(0x80)), 24);
-    return _mm_castsi128_ps(_mm_or_si128(u, sign));
-}
-#endif
 
 #endif

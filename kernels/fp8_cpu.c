@@ -1,6 +1,6 @@
 /* Tensors of eight-bit numbers: the largest magnitude, casts with a unit, and back. */
-#include "kernels/both.h"
 #include "kernels/fp8.h"
+#include "kernels/variant.h"
 
 /* --- largest magnitude --- */
 

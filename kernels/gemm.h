@@ -9,6 +9,7 @@
 
 #include "kernels/blocking.h"
 #include "kernels/fp8.h"
+#include "kernels/variant.h"
 
 #if K_LANES == 16
 #define GEMM_MR      12
@@ -26,6 +27,27 @@
 #define GEMM_NR (GEMM_NR_VECS * K_LANES)
 
 _Static_assert(GEMM_UNIT % GEMM_MR == 0 && GEMM_UNIT % GEMM_NR == 0, "whole tiles");
+
+#if defined __x86_64__
+/* As fp8_widen, of four bytes that follow each other. */
+K_INLINE __m128 fp8_widen4(enum k_type f, const uint8_t *p)
+{
+    const int shift = 23 - fp8_fraction(f);
+    int32_t bytes;
+    memcpy(&bytes, p, sizeof(bytes));
+    __m128i b = _mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes));
+    __m128i m = _mm_and_si128(b, _mm_set1_epi32(0x7f)), shifted = _mm_slli_epi32(m, shift);
+    __m128i normal = _mm_add_epi32(shifted, _mm_set1_epi32((127 - fp8_bias(f)) << 23));
+    __m128 small = _mm_mul_ps(_mm_cvtepi32_ps(m), _mm_set1_ps(fp8_quantum(f)));
+    __m128i is_small = _mm_cmplt_epi32(m, _mm_set1_epi32(1 << fp8_fraction(f)));
+    __m128i u = _mm_blendv_epi8(normal, _mm_castps_si128(small), is_small);
+    __m128i is_special = _mm_cmpgt_epi32(m, _mm_set1_epi32((f == K_E4M3 ? 0x7f : 0x7c) - 1));
+    __m128i special = _mm_or_si128(shifted, _mm_set1_epi32(0x7f800000));
+    u = _mm_blendv_epi8(u, special, is_special);
+    __m128i sign = _mm_slli_epi32(_mm_and_si128(b, _mm_set1_epi32(0x80)), 24);
+    return _mm_castsi128_ps(_mm_or_si128(u, sign));
+}
+#endif
 
 K_INLINE int64_t gemm_pad(int64_t n)
 {

@@ -18,7 +18,7 @@
  *   caller needs 1 MiB of stack.
  * - Numbers that a step computes (units, sums, the norm) are taken and given by address, so that a
  *   table whose memory and time are a GPU's can have the same functions: there the pool is a stream
- *   (kernels/gpu.h), a call only submits, and addresses are the device's.
+ *   (kernels/gpu_table.h), a call only submits, and addresses are the device's.
  *
  * Tolerances against exact arithmetic are stated and checked in tests/unit/kernels. */
 #ifndef KERNELS_KERNELS_H
@@ -333,7 +333,7 @@ struct k_sgd {
  *   int8   amax / 254 (scale amax / 127; codes -127 to 127, to nearest even) and roundings of the
  *          fp32 arithmetic; of a block with amax below 2^-100 as zero
  *   fp8    |x| / 16, or unit / 1024 where that is more (codes K_E4M3; scale unit =
- *          kernels_fp8_unit, a power of two, so that amax lies between 224 and 448 of it)
+ *          kernels/both.h, a power of two, so that amax lies between 224 and 448 of it)
  * A block with anything not finite comes back as NaN throughout. The same bits on every table. */
 enum k_wire { K_WIRE_INT8, K_WIRE_FP8 };
 struct k_encode {

@@ -1,5 +1,5 @@
 /* Softmax cross-entropy, its gradient in place of the logits: a block per row. */
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 /* Losses that wait in a lane's scratch to be summed in the order of rows. */
 enum { ROWS = GPU_SCRATCH_BYTES / (int)sizeof(double) };

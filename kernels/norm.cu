@@ -1,6 +1,6 @@
 /* RMSNorm, LayerNorm and sums over rows. A block per row where a row is reduced; a block per 32
  * columns, in which 32 strands go through the rows, where a column is. */
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 enum { COLUMNS = 32, STRANDS = 32 };
 
@@ -22,8 +22,8 @@ __global__ void norm_fwd(
     }
     for (int64_t i = threadIdx.x * GPU_WIDE; i < a.width; i += blockDim.x * GPU_WIDE) {
         gpu_load8(v, x + at + i, a.width - i, is_wide);
-        for (int j = 0; j < GPU_WIDE && i + j < a.width; j++)
-            squares += (v[j] - mean) * (v[j] - mean);
+        for (int j = 0; j < GPU_WIDE; j++)
+            squares += i + j < a.width ? (v[j] - mean) * (v[j] - mean) : 0;
     }
     double variance = gpu_block_sum((double)squares) / (double)a.width;
     float rstd = (float)(1 / sqrt(variance + (double)a.eps));

@@ -1,7 +1,7 @@
 /* Square sums of gradients, weights in three forms, moments in three, AdamW and SGD. A warp has 128
  * elements, four a lane: the ones that share a scale where moments are kept in blocks. */
 #include "kernels/both.h"
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 #include "kernels/moment_codes.h"
 
 enum { EACH = 4, PIECE = GPU_WARP * EACH, WARPS = 8 };
@@ -97,8 +97,9 @@ GPU_INLINE void put4(float *p, const float *v, struct own o)
     if (o.n == EACH && (uintptr_t)(p + o.at) % 16 == 0)
         *(float4 *)(p + o.at) = make_float4(v[0], v[1], v[2], v[3]);
     else
-        for (int j = 0; j < o.n; j++)
-            p[o.at + j] = v[j];
+        for (int j = 0; j < EACH; j++)
+            if (j < o.n)
+                p[o.at + j] = v[j];
 }
 
 GPU_INLINE void take4(uint16_t *v, const uint16_t *p, struct own o)
@@ -118,8 +119,9 @@ GPU_INLINE void put4(uint16_t *p, const uint16_t *v, struct own o)
     if (o.n == EACH && (uintptr_t)(p + o.at) % 8 == 0)
         *(uint2 *)(p + o.at) = make_uint2(v[0] | (uint32_t)v[1] << 16, v[2] | (uint32_t)v[3] << 16);
     else
-        for (int j = 0; j < o.n; j++)
-            p[o.at + j] = v[j];
+        for (int j = 0; j < EACH; j++)
+            if (j < o.n)
+                p[o.at + j] = v[j];
 }
 
 /* --- weights --- */
@@ -256,8 +258,10 @@ GPU_INLINE void store_moment(const struct k_moment &m, const float *v, struct ow
             m.scale[piece] = scale;
     }
     float divisor = scale > 0 ? scale : 1;
-    for (int j = 0; j < o.n; j++) {
+    for (int j = 0; j < EACH; j++) {
         float u = 0.5f;
+        if (j >= o.n)
+            continue;
         if (is_random)
             u = ((float)random_of(m.key, (uint64_t)(m.first + o.at + j)) + 0.5f) * 0x1p-16f;
         int32_t c = code_of(t, fabsf(x[j]) / divisor, u);
@@ -312,8 +316,8 @@ GPU_INLINE float fp8_scale(const struct k_moment &m, uint32_t largest)
 GPU_INLINE void raise_to_warp_max(uint32_t *largest, const float *v, int n)
 {
     float most = 0;
-    for (int j = 0; j < n; j++)
-        most = fmaxf(most, fabsf(v[j]));
+    for (int j = 0; j < EACH; j++)
+        most = j < n ? fmaxf(most, fabsf(v[j])) : most;
     most = gpu_warp_max(most);
     if (threadIdx.x == 0)
         atomicMax(largest, __float_as_uint(most));

@@ -2,7 +2,7 @@
  * elements. */
 #include <assert.h>
 
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 /* First of the thread's elements. */
 GPU_INLINE int64_t own_first(void)

@@ -1,8 +1,13 @@
 /* RMSNorm of every query and key head: a warp per head. Gradients of the weights are summed in
  * K_QK_NORM_PIECES pieces of tokens, whose bounds depend on the number of tokens alone. */
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 enum { PER_LANE = K_MAX_HEAD_DIM / GPU_WARP, WARPS = 8 };
+
+/* Of a head's elements the lane has every 32nd. */
+#define EACH_OWN(j, c, dim)                                                                        \
+    for (int j = 0, c = (int)threadIdx.x; j < PER_LANE; j++, c += GPU_WARP)                        \
+        if (c < (dim))
 
 template <class T>
 __global__ void qk_norm_fwd(T *qkv, const T *x, const T *wq, const T *wk, struct k_qk_norm_fwd a)
@@ -12,16 +17,17 @@ __global__ void qk_norm_fwd(T *qkv, const T *x, const T *wq, const T *wk, struct
     if (head >= a.tokens * all)
         return;
     int64_t row = head / all, h = head % all, at = head * a.head_dim;
-    float v[PER_LANE], squares = 0;
-    for (int j = 0, i = threadIdx.x; i < a.head_dim; i += GPU_WARP, j++) {
+    float v[PER_LANE] = {0}, squares = 0;
+    EACH_OWN(j, i, a.head_dim)
+    {
         v[j] = gpu_load(x + at + i);
         squares += v[j] * v[j];
     }
     const T *w = h < a.heads ? wq : wk;
     double mean = (double)gpu_warp_sum(squares) / (double)a.head_dim;
     float rstd = (float)(1 / sqrt(mean + (double)a.eps));
-    for (int j = 0, i = threadIdx.x; i < a.head_dim; i += GPU_WARP, j++)
-        gpu_store(qkv + at + i, h < normed ? v[j] * rstd * gpu_load(w + i) : v[j]);
+    EACH_OWN(j, i, a.head_dim)
+    gpu_store(qkv + at + i, h < normed ? v[j] * rstd * gpu_load(w + i) : v[j]);
     if (threadIdx.x == 0 && h < normed)
         a.stats[row * normed + h] = rstd;
 }
@@ -54,20 +60,22 @@ __global__ void qk_norm_bwd(T *dqkv, const T *x, const T *wq, const T *wk, struc
         bool is_key = h >= a.heads;
         const T *w = is_key ? wk : wq;
         float rstd = a.stats[i], g[PER_LANE], hat[PER_LANE], gh = 0;
-        for (int j = 0, c = threadIdx.x; c < n; c += GPU_WARP, j++) {
+        EACH_OWN(j, c, n)
+        {
             float d = gpu_load(dqkv + at + c);
             hat[j] = gpu_load(x + at + c) * rstd;
             g[j] = d * gpu_load(w + c);
-            dw[is_key][j] += d * hat[j];
+            dw[0][j] += is_key ? 0 : d * hat[j];
+            dw[1][j] += is_key ? d * hat[j] : 0;
             gh += g[j] * hat[j];
         }
         float mean_gh = (float)((double)gpu_warp_sum(gh) / (double)n);
-        for (int j = 0, c = threadIdx.x; c < n; c += GPU_WARP, j++)
-            gpu_store(dqkv + at + c, rstd * (g[j] - hat[j] * mean_gh));
+        EACH_OWN(j, c, n)
+        gpu_store(dqkv + at + c, rstd * (g[j] - hat[j] * mean_gh));
     }
     for (int k = 0; k < 2; k++)
-        for (int j = 0, c = threadIdx.x; c < n; c += GPU_WARP, j++)
-            sums[(threadIdx.y * 2 + k) * K_MAX_HEAD_DIM + c] = dw[k][j];
+        EACH_OWN(j, c, n)
+    sums[(threadIdx.y * 2 + k) * K_MAX_HEAD_DIM + c] = dw[k][j];
     __syncthreads();
     for (int64_t c = threadIdx.y * GPU_WARP + threadIdx.x; c < 2 * n; c += GPU_WARP * WARPS) {
         float sum = 0;

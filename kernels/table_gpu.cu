@@ -1,7 +1,7 @@
 /* The table of kernels of a GPU, and what needs no kernel. */
 #include <string.h>
 
-#include "kernels/gpu_inside.h"
+#include "kernels/gpu_kernel.cuh"
 
 void gpu_zero(struct pool *p, void *x, int64_t bytes)
 {

@@ -2,11 +2,8 @@
  * lane. The bits are those of kernels/wire_cpu.c. */
 #include <assert.h>
 
-#include "kernels/gpu_inside.h"
-
-/* Below it a block counts as zeros; adding ROUNDING rounds to an integer, to even. */
-#define LEAST_AMAX 0x1p-100f
-#define ROUNDING   12582912.0f
+#include "kernels/fp8.h"
+#include "kernels/gpu_kernel.cuh"
 
 enum { WARPS = 8 };
 static_assert((int)K_WIRE_BLOCK == GPU_WARP * GPU_WIDE, "a warp has a block");
@@ -48,25 +45,32 @@ GPU_INLINE float warp_largest(const float *v)
     return __uint_as_float(most);
 }
 
-template <class T> __global__ void encode(int8_t *wire, const T *x, int64_t elems, bool is_wide)
+/* The block's scale; *inverse is what its numbers are multiplied with. */
+GPU_INLINE float scale_of(enum k_wire format, float amax, float *inverse)
+{
+    float scale = format == K_WIRE_FP8 ? k_fp8_unit(K_E4M3, amax) : k_wire_int8_scale(amax);
+    *inverse = format == K_WIRE_FP8 ? 1 / scale : 127 / amax;
+    return scale;
+}
+
+GPU_INLINE uint8_t code_of(enum k_wire format, float x, float scale, float inverse)
+{
+    if (format == K_WIRE_FP8)
+        return fp8_round(K_E4M3, x * inverse);
+    return scale > 0 ? (uint8_t)__float_as_uint(x * inverse + K_ROUNDING) : 0;
+}
+
+template <class T>
+__global__ void encode(uint8_t *wire, const T *x, int64_t elems, enum k_wire format, bool is_wide)
 {
     int64_t block = own_block(), at = block * K_WIRE_BLOCK + threadIdx.x * GPU_WIDE;
-    float v[GPU_WIDE], scale = 0, inverse = 0;
+    float v[GPU_WIDE], inverse;
     if (block * K_WIRE_BLOCK >= elems)
         return;
     gpu_load8(v, x + at, elems - at, is_wide && elems - at >= GPU_WIDE);
-    float amax = warp_largest(v);
-    bool has_codes = amax >= LEAST_AMAX && amax < INFINITY;
-    if (has_codes) {
-        inverse = 127 / amax;
-        scale = amax / 127;
-    } else if (!(amax < LEAST_AMAX)) {
-        scale = NAN;
-    }
-    for (int j = 0; j < GPU_WIDE && at + j < elems; j++) {
-        uint32_t bits = __float_as_uint(v[j] * inverse + ROUNDING);
-        wire[at + j] = has_codes ? (int8_t)(bits & 0xff) : (int8_t)0;
-    }
+    float scale = scale_of(format, warp_largest(v), &inverse);
+    for (int j = 0; j < GPU_WIDE && at + j < elems; j++)
+        wire[at + j] = code_of(format, v[j], scale, inverse);
     if (threadIdx.x == 0)
         ((float *)((char *)wire + scales_at(elems)))[block] = scale;
 }
@@ -74,7 +78,7 @@ template <class T> __global__ void encode(int8_t *wire, const T *x, int64_t elem
 template <class T> static void run_encode(struct pool *p, const struct k_encode *a)
 {
     GPU_LAUNCH(encode<T>, grid_for(a->elems), dim3(GPU_WARP, WARPS), gpu_lane_of(p),
-        (int8_t *)a->wire, (const T *)a->x, a->elems, gpu_is_wide(0, a->x));
+        (uint8_t *)a->wire, (const T *)a->x, a->elems, a->format, gpu_is_wide(0, a->x));
 }
 
 void gpu_encode(struct pool *p, const struct k_encode *a)
@@ -85,7 +89,13 @@ void gpu_encode(struct pool *p, const struct k_encode *a)
 
 /* --- and back --- */
 
-template <class T> __global__ void decode(T *x, const int8_t *wire, int64_t elems, bool is_wide)
+GPU_INLINE float decoded(enum k_wire format, uint8_t code, float scale)
+{
+    return (format == K_WIRE_FP8 ? fp8_widen(K_E4M3, code) : (float)(int8_t)code) * scale;
+}
+
+template <class T>
+__global__ void decode(T *x, const uint8_t *wire, int64_t elems, enum k_wire format, bool is_wide)
 {
     int64_t block = own_block(), at = block * K_WIRE_BLOCK + threadIdx.x * GPU_WIDE;
     float v[GPU_WIDE];
@@ -93,14 +103,14 @@ template <class T> __global__ void decode(T *x, const int8_t *wire, int64_t elem
         return;
     float scale = scale_in(wire, elems, block);
     for (int j = 0; j < GPU_WIDE; j++)
-        v[j] = at + j < elems ? (float)wire[at + j] * scale : 0;
+        v[j] = at + j < elems ? decoded(format, wire[at + j], scale) : 0;
     gpu_store8(x + at, v, elems - at, is_wide && elems - at >= GPU_WIDE);
 }
 
 template <class T> static void run_decode(struct pool *p, const struct k_decode *a)
 {
     GPU_LAUNCH(decode<T>, grid_for(a->elems), dim3(GPU_WARP, WARPS), gpu_lane_of(p), (T *)a->x,
-        (const int8_t *)a->wire, a->elems, gpu_is_wide(0, a->x));
+        (const uint8_t *)a->wire, a->elems, a->format, gpu_is_wide(0, a->x));
 }
 
 void gpu_decode(struct pool *p, const struct k_decode *a)
@@ -113,8 +123,9 @@ void gpu_decode(struct pool *p, const struct k_decode *a)
 
 enum { RANKS = 256 };
 struct wires {
-    const int8_t *wire[RANKS];
+    const uint8_t *wire[RANKS];
     int count;
+    enum k_wire format;
 };
 
 __global__ void sum_wires(float *y, struct wires w, int64_t elems, bool accumulate, bool is_wide)
@@ -127,7 +138,7 @@ __global__ void sum_wires(float *y, struct wires w, int64_t elems, bool accumula
     for (int k = 0; k < w.count; k++) {
         float scale = scale_in(w.wire[k], elems, block);
         for (int j = 0; j < GPU_WIDE; j++) {
-            float x = at + j < elems ? (float)w.wire[k][at + j] * scale : 0;
+            float x = at + j < elems ? decoded(w.format, w.wire[k][at + j], scale) : 0;
             sum[j] = k == 0 ? x : sum[j] + x;
         }
     }
@@ -141,10 +152,10 @@ __global__ void sum_wires(float *y, struct wires w, int64_t elems, bool accumula
 
 void gpu_sum_wires(struct pool *p, const struct k_sum_wires *a)
 {
-    struct wires w = {{nullptr}, a->count};
+    struct wires w = {{nullptr}, a->count, a->format};
     assert(a->count <= RANKS);
     for (int i = 0; i < a->count; i++)
-        w.wire[i] = (const int8_t *)a->wire[i];
+        w.wire[i] = (const uint8_t *)a->wire[i];
     if (a->elems > 0)
         GPU_LAUNCH(sum_wires, grid_for(a->elems), dim3(GPU_WARP, WARPS), gpu_lane_of(p), a->y, w,
             a->elems, a->accumulate, gpu_is_wide(0, a->y));

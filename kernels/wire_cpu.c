@@ -4,11 +4,6 @@
 #include "kernels/fp8.h"
 #include "kernels/variant.h"
 
-/* Below it a block counts as zeros: the inverse of its scale might not be finite. */
-#define LEAST_AMAX 0x1p-100f
-/* Adding it rounds to an integer, to even, which the low bits then hold. */
-#define ROUNDING 12582912.0f
-
 /* Blocks that one thread handles at least. */
 enum { GRAIN = K_GRAIN / K_WIRE_BLOCK };
 
@@ -41,25 +36,26 @@ static float largest(const float *x, int64_t n)
 static float encode_int8(void *to, const float *x, int64_t n, float amax)
 {
     int8_t *code = to;
-    if (!(amax >= LEAST_AMAX && amax < INFINITY)) {
+    float scale = k_wire_int8_scale(amax);
+    if (!(scale > 0)) {
         memset(code, 0, (size_t)n);
-        return amax < LEAST_AMAX ? 0 : NAN;
+        return scale;
     }
     float inverse = 127 / amax;
     for (int64_t i = 0; i < n; i++) {
-        float shifted = x[i] * inverse + ROUNDING;
+        float shifted = x[i] * inverse + K_ROUNDING;
         int32_t bits;
         memcpy(&bits, &shifted, sizeof(bits));
         code[i] = (int8_t)bits;
     }
-    return amax / 127;
+    return scale;
 }
 
 /* A unit that is a power of two divides exactly; one that is NaN makes all codes that. */
 static float encode_fp8(void *to, const float *x, int64_t n, float amax)
 {
     uint8_t *code = to;
-    float unit = kernels_fp8_unit(K_E4M3, amax), inverse = 1 / unit;
+    float unit = k_fp8_unit(K_E4M3, amax), inverse = 1 / unit;
     for (int64_t i = 0; i < n; i++)
         code[i] = fp8_round(K_E4M3, x[i] * inverse);
     return unit;

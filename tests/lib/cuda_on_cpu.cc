@@ -1,5 +1,5 @@
 /* Fibers of cuda_on_cpu.h. Compiled without the thread sanitizer, told of it by ON_CPU_TSAN. */
-#include "cuda_on_cpu.h"
+#include "tests/lib/cuda_on_cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Runs CUDA kernels on the CPU, for tests: what kernels/gpu_inside.h includes where nvcc does not
+/* Runs CUDA kernels on the CPU, for tests: what kernels/gpu_kernel.cuh includes where nvcc does not
  * compile.
  *
  * A launch runs its blocks one after the other on the calling thread; each CUDA thread is a fiber,
@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kernels/gpu.h"
+#include "kernels/gpu_table.h"
 
 /* The one lane there is; its scratch is filled with NaN at the start. */
 const struct gpu_lane *cuda_on_cpu_lane(void);

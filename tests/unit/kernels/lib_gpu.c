@@ -1,4 +1,4 @@
-#include "kernels/gpu.h"
+#include "kernels/gpu_table.h"
 #include "support.h"
 
 const struct kernels *gpu_table_on_cpu(void)

@@ -3,12 +3,12 @@
  * The files are compiled by nvcc for GPUs, and by a C++ compiler against tests/lib/cuda_on_cpu.h to
  * be tested without one; the three macros below are all they need for that. As on the CPU, products
  * are fused only where fmaf says so (--fmad=false), so that encodings have the same bits there. */
-#ifndef KERNELS_GPU_INSIDE_H
-#define KERNELS_GPU_INSIDE_H
+#ifndef KERNELS_GPU_KERNEL_CUH
+#define KERNELS_GPU_KERNEL_CUH
 
 #include <stdint.h>
 
-#include "kernels/gpu.h"
+#include "kernels/gpu_table.h"
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
@@ -16,7 +16,7 @@
     kernel<<<(grid), (block), 0, (cudaStream_t)(lane)->stream>>>(__VA_ARGS__)
 #define GPU_SHARED(type, name, n) __shared__ type name[n]
 #else
-#include "cuda_on_cpu.h"
+#include "tests/lib/cuda_on_cpu.h"
 #endif
 
 #define GPU_INLINE __device__ static inline
@@ -136,8 +136,9 @@ GPU_INLINE void gpu_store8(float *p, const float *v, int64_t left, bool is_wide)
         ((float4 *)p)[1] = make_float4(v[4], v[5], v[6], v[7]);
         return;
     }
-    for (int i = 0; i < GPU_WIDE && i < left; i++)
-        p[i] = v[i];
+    for (int i = 0; i < GPU_WIDE; i++)
+        if (i < left)
+            p[i] = v[i];
 }
 
 GPU_INLINE void gpu_store8(uint16_t *p, const float *v, int64_t left, bool is_wide)
@@ -149,8 +150,9 @@ GPU_INLINE void gpu_store8(uint16_t *p, const float *v, int64_t left, bool is_wi
         *(uint4 *)p = make_uint4(pair[0], pair[1], pair[2], pair[3]);
         return;
     }
-    for (int i = 0; i < GPU_WIDE && i < left; i++)
-        gpu_store(p + i, v[i]);
+    for (int i = 0; i < GPU_WIDE; i++)
+        if (i < left)
+            gpu_store(p + i, v[i]);
 }
 
 /* --- sums, in one order; every thread gets the result --- */

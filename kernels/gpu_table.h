@@ -8,8 +8,8 @@
  * Results repeat exactly: sums have one order, and nothing is added atomically. They differ from
  * those of the CPU in the last bits, within the same tolerances. Where pointers and row lengths are
  * multiples of 16 bytes, memory is read and written in pieces of 16; else by element. */
-#ifndef KERNELS_GPU_H
-#define KERNELS_GPU_H
+#ifndef KERNELS_GPU_TABLE_H
+#define KERNELS_GPU_TABLE_H
 
 #include "kernels/kernels.h"
 
