@@ -283,7 +283,7 @@ bench: all $(BENCH_BINS)
 	@BUILD=$(BUILD) tests/bench/run
 
 format:
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc' | xargs clang-format -i
 
 # what launch puts on nodes, for those who copy by hand: programs and a manifest of their hashes
 node-bundle: $(BUILD)/node-bundle.tar

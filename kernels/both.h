@@ -3,6 +3,7 @@
 #define KERNELS_BOTH_H
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 
@@ -60,6 +61,39 @@ K_BOTH float k_moment_fp8_scale(float largest)
     float fraction = frexpf(largest / 448, &exponent);
     return ldexpf(1.0f, fraction > 0.5f ? exponent : exponent - 1);
 }
+
+/* --- moments in E4M3 --- */
+
+/* Sizes of E4M3, of which the last code is infinity. */
+K_BOTH float k_moment_e4m3(uint8_t code)
+{
+    uint32_t size = code & 0x7f, normal = (size << 20) + (120u << 23);
+    float small = (float)(int32_t)size * 0x1p-9f, x;
+    uint32_t bits;
+    memcpy(&bits, &small, sizeof(bits));
+    bits = size < 8 ? bits : normal;
+    bits = size == 0x7f ? 0x7f800000 : bits;
+    bits |= (uint32_t)(code & 0x80) << 24;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* Where a number of the scale, from 0 to 448, lies among the codes of E4M3: the one below and the
+ * share of the way to the next. Beyond the largest there is none. */
+K_BOTH int32_t k_moment_e4m3_code(float size, float draw)
+{
+    uint32_t bits;
+    memcpy(&bits, &size, sizeof(bits));
+    float quanta = (float)(int32_t)(size * 0x1p9f); /* whole ones, where c counts those */
+    int32_t is_small = -(int32_t)(bits < 121u << 23), c = (int32_t)(bits >> 20) - (120 << 3);
+    float small = size * 0x1p9f - quanta, normal = (float)(int32_t)(bits & 0xfffff) * 0x1p-20f;
+    int32_t is_up = (-(int32_t)(small > draw) & is_small) | (-(int32_t)(normal > draw) & ~is_small);
+    c = ((int32_t)quanta & is_small) | (c & ~is_small);
+    c = c < 127 ? c : 127;
+    return c - (is_up & -(int32_t)(c < 126));
+}
+
+/* --- random bits --- */
 
 /* Sixteen random bits, of a key and a counter (the finisher of MurmurHash3). */
 K_BOTH uint32_t k_random16(uint32_t key, uint32_t counter)

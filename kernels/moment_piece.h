@@ -42,20 +42,6 @@ K_INLINE float *k_moment_scale(const struct k_moment *m, int64_t at)
     return m->scale + (m->form == K_MOMENT_BLOCKS ? (at + k_moment_offset(m)) / K_MOMENT_BLOCK : 0);
 }
 
-/* Sizes of E4M3, of which the last code is infinity. */
-K_INLINE float k_moment_e4m3(uint8_t code)
-{
-    uint32_t size = code & 0x7f, normal = (size << 20) + (120u << 23);
-    float small = (float)(int32_t)size * 0x1p-9f, x;
-    uint32_t bits;
-    memcpy(&bits, &small, sizeof(bits));
-    bits = size < 8 ? bits : normal;
-    bits = size == 0x7f ? 0x7f800000 : bits;
-    bits |= (uint32_t)(code & 0x80) << 24;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
 /* Elements at .. at + n - 1 of one piece, of a square the roots: the memory itself, or buf filled.
  */
 K_INLINE float *k_moment_load_root(const struct k_moment *m, int64_t at, int64_t n, float *buf)
@@ -112,21 +98,6 @@ K_INLINE void k_moment_draws(
         draw[i] = ((float)(int32_t)random[i] + 0.5f) * 0x1p-16f;
     for (int64_t i = 0; i < n && !is_random; i++)
         draw[i] = 0.5f;
-}
-
-/* Where a number of the scale, from 0 to 448, lies among the codes of E4M3: the one below and the
- * share of the way to the next. Beyond the largest there is none. */
-K_INLINE int32_t k_moment_e4m3_code(float size, float draw)
-{
-    uint32_t bits;
-    memcpy(&bits, &size, sizeof(bits));
-    float quanta = (float)(int32_t)(size * 0x1p9f); /* whole ones, where c counts those */
-    int32_t is_small = -(int32_t)(bits < 121u << 23), c = (int32_t)(bits >> 20) - (120 << 3);
-    float small = size * 0x1p9f - quanta, normal = (float)(int32_t)(bits & 0xfffff) * 0x1p-20f;
-    int32_t is_up = (-(int32_t)(small > draw) & is_small) | (-(int32_t)(normal > draw) & ~is_small);
-    c = ((int32_t)quanta & is_small) | (c & ~is_small);
-    c = c < 127 ? c : 127;
-    return c - (is_up & -(int32_t)(c < 126));
 }
 
 /* Of the other forms, by tables: loads between loops that have none, which are done for several

@@ -179,27 +179,25 @@ GPU_INLINE void store_weights(
 /* --- moments --- */
 
 #ifdef __CUDACC__
-__device__ struct k_moment_codes codes[K_MOMENT_CODE_KINDS];
+__device__ struct k_moment_codes codes[2]; /* signed, unsigned */
 
 /* Once in a process and device, before the first update. */
 int gpu_optim_open(void)
 {
-    struct k_moment forms[K_MOMENT_CODE_KINDS] = {};
     cudaError_t rc = cudaSuccess;
-    forms[K_MOMENT_CODE_SIGNED].form = forms[K_MOMENT_CODE_UNSIGNED].form = K_MOMENT_BLOCKS;
-    forms[K_MOMENT_CODE_UNSIGNED].is_square = true;
-    forms[K_MOMENT_CODE_E4M3].form = K_MOMENT_FP8;
-    for (int k = 0; k < K_MOMENT_CODE_KINDS && rc == cudaSuccess; k++)
+    for (int k = 0; k < 2 && rc == cudaSuccess; k++) {
+        struct k_moment m = {};
+        m.form = K_MOMENT_BLOCKS;
+        m.is_square = k == 1;
         rc = cudaMemcpyToSymbol(
-            codes, k_moment_codes(&forms[k]), sizeof(codes[0]), (size_t)k * sizeof(codes[0]));
+            codes, k_moment_codes(&m), sizeof(codes[0]), (size_t)k * sizeof(codes[0]));
+    }
     return (int)rc;
 }
 
 GPU_INLINE const struct k_moment_codes *codes_of(const struct k_moment &m)
 {
-    return &codes[m.form == K_MOMENT_FP8 ? K_MOMENT_CODE_E4M3
-                  : m.is_square          ? K_MOMENT_CODE_UNSIGNED
-                                         : K_MOMENT_CODE_SIGNED];
+    return &codes[m.is_square];
 }
 #else
 GPU_INLINE const struct k_moment_codes *codes_of(const struct k_moment &m)
@@ -219,23 +217,23 @@ GPU_INLINE void load_moment(float *v, const struct k_moment &m, struct own o, in
         take4(v, m.fp32, o);
         return;
     }
-    const struct k_moment_codes *t = codes_of(m);
     float scale = m.scale[m.form == K_MOMENT_BLOCKS && o.n > 0 ? piece : 0];
     for (int j = 0; j < EACH; j++) {
-        v[j] = j < o.n ? t->value[m.code[o.at + j]] * scale : 0;
+        uint8_t code = j < o.n ? m.code[o.at + j] : 0;
+        v[j] = (m.form == K_MOMENT_FP8 ? k_moment_e4m3(code) : codes_of(m)->value[code]) * scale;
         v[j] = m.is_square ? v[j] * v[j] : v[j];
     }
 }
 
 /* The code of a number of the scale: one of its neighbours, the upper one when the share of the way
- * there is above u. */
-GPU_INLINE int32_t code_of(const struct k_moment_codes *t, float size, float u)
+ * there is above draw. */
+GPU_INLINE int32_t code_of(const struct k_moment_codes *t, float size, float draw)
 {
     int32_t cell = (int32_t)(__float_as_uint(size) >> 16) - K_MOMENT_LOW_CELL;
     cell = cell > 0 ? cell : 0;
-    int32_t c = t->start[cell < K_MOMENT_CELLS ? cell : K_MOMENT_CELLS - 1];
-    c += t->size[c + 1] <= size;
-    return c + ((size - t->size[c]) * t->per_gap[c] > u);
+    struct k_moment_cell at = t->cell[cell < K_MOMENT_CELLS ? cell : K_MOMENT_CELLS - 1];
+    int32_t c = at.code + (at.next <= size);
+    return c + ((size - t->step[c].size) * t->step[c].per_gap > draw);
 }
 
 /* scale: fp8's. All lanes of a warp call it. */
@@ -246,7 +244,6 @@ GPU_INLINE void store_moment(const struct k_moment &m, const float *v, struct ow
         put4(m.fp32, v, o);
         return;
     }
-    const struct k_moment_codes *t = codes_of(m);
     float x[EACH], largest = 0;
     for (int j = 0; j < EACH; j++) {
         x[j] = j < o.n ? (m.is_square ? sqrtf(v[j]) : v[j]) : 0;
@@ -264,7 +261,9 @@ GPU_INLINE void store_moment(const struct k_moment &m, const float *v, struct ow
             continue;
         if (is_random)
             u = ((float)random_of(m.key, (uint64_t)(m.first + o.at + j)) + 0.5f) * 0x1p-16f;
-        int32_t c = code_of(t, fabsf(x[j]) / divisor, u);
+        float size = fabsf(x[j]) / divisor;
+        int32_t c =
+            m.form == K_MOMENT_FP8 ? k_moment_e4m3_code(size, u) : code_of(codes_of(m), size, u);
         if (m.is_square) /* of a root only nothing becomes nothing */
             c = c == 0 && x[j] > 0 ? 1 : c;
         else
