@@ -253,7 +253,7 @@ NVCCFLAGS := -std=c++17 -O3 --fmad=false -I. -Xcompiler -fPIC -Werror all-warnin
              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_120,code=compute_120
 $(BUILD)/cuda/%.o: kernels/%.cu
 	@mkdir -p $(@D); echo '  NVCC $<'
-	@nvcc $(NVCCFLAGS) -MD -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
+	@nvcc $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 cuda:
 	@if command -v nvcc >/dev/null; then $(MAKE) --no-print-directory cuda-built; else echo 'CUDA: not built (no nvcc)'; fi
 .PHONY: cuda-built
