@@ -50,10 +50,10 @@ static const double staging_s[2] = {5, 60}, warm_up_s[2] = {2, 30}; /* CPU, GPU 
  * less, and this a little too long. */
 static const double forward_share = 1.0 / 3;
 
-static double evaluation_s(const struct job *j, double step_s)
+static double evaluation_s(const struct job *j, double step_s, double update_s)
 {
     double steps = (double)job_eval_tokens(j) / (double)j->global_batch_tokens;
-    return (double)job_evaluations(j) * steps * step_s * forward_share;
+    return (double)job_evaluations(j) * (steps * step_s * forward_share + update_s);
 }
 
 /* All but failures. interval_s: 0 for no save before the last. */
@@ -69,7 +69,7 @@ static void fill_seconds(double line[BILL_LINES], const struct job *j, const str
     line[BILL_DATA] = (double)j->data_bytes / j->upload_bytes_per_s;
     line[BILL_WEIGHTS] = (double)job_weights_bytes(j) / j->upload_bytes_per_s;
     line[BILL_TOKENISING] = j->tokenising_s;
-    line[BILL_EVALUATION] = evaluation_s(j, step_s);
+    line[BILL_EVALUATION] = evaluation_s(j, step_s, save.update);
     line[BILL_WARM_UP] = warm_up_s[is_gpu] + step_s;
     line[BILL_STEPS] = steps;
     line[BILL_CHECKPOINTS] = (save.stall > 0 ? saves * save.stall : 0) + save.write;
@@ -83,11 +83,10 @@ static double sum(const double line[BILL_LINES])
     return s;
 }
 
-double bill_run_s(
-    const struct job *j, const struct offer *o, double step_s, double stall_s, double write_s)
+double bill_run_s(const struct job *j, const struct offer *o, double step_s, struct save_s save)
 {
     double line[BILL_LINES];
-    fill_seconds(line, j, o, step_s, (struct save_s){write_s, stall_s}, j->checkpoint_every_s);
+    fill_seconds(line, j, o, step_s, save, j->checkpoint_every_s);
     return sum(line);
 }
 
@@ -288,7 +287,7 @@ static void make(struct bill *out, const struct job *j, const struct offer *o, i
     const struct estimate *x, bool is_least)
 {
     const double step_s[BILL_CASES] = {x->step_low_s, x->step_s, x->step_high_s};
-    const struct save_s save = {.write = x->checkpoint_s, .stall = x->checkpoint_stall_s};
+    const struct save_s save = estimate_saves(x);
     struct stops stops[BILL_CASES];
     memset(out, 0, sizeof *out);
     out->is_priced = o->price_usd_micro_per_hour >= 0;

@@ -106,8 +106,7 @@ void bill_make(struct bill *out, const struct job *j, const struct offer *o, int
 void bill_make_least(struct bill *out, const struct job *j, const struct offer *o, int64_t nodes,
     const struct estimate *x);
 /* run_s[BILL_MID] of bill_make_least: what strategies are compared by. */
-double bill_run_s(
-    const struct job *j, const struct offer *o, double step_s, double stall_s, double write_s);
+double bill_run_s(const struct job *j, const struct offer *o, double step_s, struct save_s save);
 
 /* Seconds between checkpoints that waste the least time: d + sqrt(2 (M + R) d + d^2). */
 double bill_optimal_interval_s(double stall_s, double between_stops_s, double restart_s);

@@ -280,7 +280,14 @@ static void fill_checkpoint(struct estimate *x, const struct subject *of, const 
     struct save_s save = estimate_save_s(bytes, of->strategy, mc);
     x->checkpoint_bytes = (int64_t)bytes;
     x->checkpoint_s = save.write;
-    x->checkpoint_stall_s = save.stall + hidden_update_s(&x->simulation);
+    x->hidden_update_s = hidden_update_s(&x->simulation);
+    x->checkpoint_stall_s = save.stall + x->hidden_update_s;
+}
+
+struct save_s estimate_saves(const struct estimate *x)
+{
+    return (struct save_s){
+        .write = x->checkpoint_s, .stall = x->checkpoint_stall_s, .update = x->hidden_update_s};
 }
 
 /* --- whole and folded --- */

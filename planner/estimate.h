@@ -61,6 +61,7 @@ struct estimate {
     double checkpoint_s;       /* writing it */
     double checkpoint_stall_s; /* training waits this long at most: until the states are copied; for
                                   states on disk, until all is written */
+    double hidden_update_s;    /* see struct save_s */
     struct sizes sizes;        /* beside those of the runs behind the constants */
     const struct rates_entry *evidence; /* of the machine, lives as long as its rates; NULL: none */
     unsigned outside;                   /* bits of sizes (enum range_kind) beyond any of its runs */
@@ -141,7 +142,10 @@ double estimate_disk_share(const struct estimate *x);
  * checkpoint_s and checkpoint_stall_s, without building anything. */
 struct save_s {
     double write, stall;
+    double update; /* of the stall, updates that would have hidden behind the next forward pass: an
+                      evaluation waits for them, too */
 };
+struct save_s estimate_saves(const struct estimate *x);
 double estimate_checkpoint_bytes(const struct model *m, const struct strategy *s);
 struct save_s estimate_save_s(
     double checkpoint_bytes, const struct strategy *s, const struct machine *machine);

@@ -155,7 +155,7 @@ static void consider(struct heat *h, size_t i)
     struct estimate x;
     struct finding *found = NULL;
     estimate_strategy(h, &x, i);
-    double run_s = bill_run_s(f->in->job, t->offer, x.step_s, x.checkpoint_stall_s, x.checkpoint_s);
+    double run_s = bill_run_s(f->in->job, t->offer, x.step_s, estimate_saves(&x));
     struct node_bytes need = {x.host_ram_bytes, x.disk_bytes};
     bool fits_device = x.peak_bytes <= x.capacity_bytes;
     learn(h->race, i, &x);
@@ -328,8 +328,7 @@ static void fill_bounds(struct heat *h)
         if (is_ruled_out || !r->bounds)
             continue;
         struct save_s save = save_of(&last, r, h->track, i);
-        h->run_s[i] =
-            bill_run_s(r->f->in->job, h->track->offer, h->step_s[i], save.stall, save.write);
+        h->run_s[i] = bill_run_s(r->f->in->job, h->track->offer, h->step_s[i], save);
     }
 }
 
@@ -364,7 +363,7 @@ static void price_track(struct race *r, struct track *t, double *step_s)
 {
     struct saves last = {0};
     struct least *least = &t->least;
-    *least = (struct least){INFINITY, {INFINITY, INFINITY}, {INT64_MAX, INT64_MAX}};
+    *least = (struct least){INFINITY, {INFINITY, INFINITY, 0}, {INT64_MAX, INT64_MAX}};
     bounds_step_s(r->bounds, t, step_s);
     for (size_t i = 0; i < r->space.n; i++) {
         if (!isfinite(step_s[i]))
@@ -383,8 +382,7 @@ static void price_track(struct race *r, struct track *t, double *step_s)
 static double promise_of(const struct finder *f, const struct track *t, const struct cell *c)
 {
     const struct job *j = f->in->job;
-    double run_s =
-        bill_run_s(j, t->offer, t->least.step_s, t->least.save.stall, t->least.save.write);
+    double run_s = bill_run_s(j, t->offer, t->least.step_s, t->least.save);
     if (j->objective == OBJECTIVE_TIME)
         return run_s;
     double usd = run_s * (double)c->nodes * f->groups[c->group].least_usd;

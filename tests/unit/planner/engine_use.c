@@ -160,7 +160,7 @@ static double fastest_of_stage(
         assert_int_equal(space.items[i].engine, j->engine);
         assert_int_equal(engine_check(&space.items[i], NULL), RC_OK);
         assert_int_equal(estimate_quick(&x, &j->model, &space.items[i], &mc, NULL), RC_OK);
-        double run = bill_run_s(j, o, x.step_s, x.checkpoint_stall_s, x.checkpoint_s);
+        double run = bill_run_s(j, o, x.step_s, estimate_saves(&x));
         if (estimate_fits(&x) && run < least) {
             least = run;
             *best = space.items[i];
