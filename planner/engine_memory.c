@@ -77,9 +77,6 @@ static struct rank make_rank(const struct model *m, const struct strategy *s, bo
     model_unit_layout(&r.m, 1, 1, &block);
     r.experts = (double)r.m.expert_params;
     r.block = (double)block.params - r.experts;
-    /* without expert parallelism tensor ranks split them as they split all else */
-    if (s->parallel.expert == 1)
-        r.experts /= (double)s->parallel.tensor;
     r.table = (double)(r.m.vocab * r.m.width);
     take_adapters(&r, &block);
     r.layers = (double)r.m.layers;
@@ -194,7 +191,8 @@ static double over(const struct rank *r, double shards)
 {
     const struct parallel *p = &r->s->parallel;
     double dense = r->layers * r->block + r->tables * r->table;
-    double holders = shards * (double)p->tensor / (double)p->expert;
+    double whole = p->splits_experts ? 1 : (double)p->tensor;
+    double holders = shards * whole / (double)p->expert;
     bool is_split = shards > 1 && p->expert > 1;
     return dense / shards + r->layers * r->experts / (is_split ? fmax(1, holders) : shards);
 }

@@ -481,6 +481,21 @@ static int64_t usual_stages(int64_t layers_of_rank)
     return layers_of_rank < 1 ? 1 : layers_of_rank < 6 ? layers_of_rank : 6;
 }
 
+/* Megatron's way, unless told otherwise; NVIDIA's recipes of models with many small experts tell it
+ * to leave these whole, and so must all with more ways of splitting than ranks. */
+static bool splits_experts(const struct reader *r)
+{
+    enum { MANY = 64 };
+    const struct model *m = &r->out->model;
+    const struct strategy *s = &r->out->strategy;
+    const struct parallel *p = &s->parallel;
+    double ways = (double)p->tensor * (double)p->pipeline * (double)p->expert;
+    double active =
+        3.0 * (double)m->width * (double)m->ffn / (double)(m->expert_top + !m->expert_top);
+    return strncmp(r->out->stack, "megatron", 8) == 0 && p->expert > 1 &&
+           ways <= (double)s->ranks && (double)m->expert_params < MANY * active;
+}
+
 static void read_parallel(struct reader *r)
 {
     struct strategy *s = &r->out->strategy;
@@ -496,6 +511,7 @@ static void read_parallel(struct reader *r)
         s->parallel.expert = 1;
     if (!*cell(r, COL_vp) && interleaves(r->out->stack))
         s->parallel.virtual_stages = usual_stages(r->out->model.layers / s->parallel.pipeline);
+    s->parallel.splits_experts = splits_experts(r);
     double ways = (double)s->parallel.tensor * (double)s->parallel.pipeline;
     ways *= (double)s->parallel.context;
     int64_t split = ways <= max_whole ? (int64_t)ways : 0;

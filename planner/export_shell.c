@@ -71,6 +71,8 @@ static void add_megatron_split(struct str *out, const struct model *m, const str
         add_argument(out, "--context-parallel-size", p->context);
     if (p->expert > 1)
         add_argument(out, "--expert-model-parallel-size", p->expert);
+    if (p->expert > 1 && p->tensor > 1)
+        add_argument(out, "--expert-tensor-parallel-size", p->splits_experts ? p->tensor : 1);
     if (s->kind != STRATEGY_DDP)
         str_add(out, "    --use-distributed-optimizer\n");
 }

@@ -135,11 +135,12 @@ static void key_collective(struct price_key *k, const struct schedule *s, const 
         k->group = op->group;
     k->dim[0] = g.ranks;
     k->dim[1] = g.nodes;
+    bool is_apart = op->group == GROUP_CONTEXT || (op->group == GROUP_EXPERT && p->splits_experts);
     if (k->group) {
-        k->dim[0] = k->group == GROUP_TENSOR    ? p->tensor
-                    : k->group == GROUP_CONTEXT ? p->context
-                                                : p->expert;
-        k->dim[1] = k->group == GROUP_CONTEXT ? p->tensor : 1;
+        k->dim[0] = op->group == GROUP_TENSOR    ? p->tensor
+                    : op->group == GROUP_CONTEXT ? p->context
+                                                 : p->expert;
+        k->dim[1] = is_apart ? p->tensor : 1;
     }
     k->amount = op->bytes;
 }

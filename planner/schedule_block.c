@@ -302,12 +302,25 @@ static void emit_context_exchange(struct builder *b, int unit)
         (double)(b->tokens * ranks * 2 * m->kv_heads * m->head_dim * b->act_bytes));
 }
 
-/* Every token goes to the ranks of its experts. */
+/* Every token goes to the ranks of its experts, and back: of each tensor rank its part of the
+ * sequence. Where these split experts, they bring together what came for them (or sum what they
+ * made of it and keep a part, which moves as much). */
 static void emit_expert_exchange(struct builder *b, int unit)
 {
     const struct model *m = &b->s->model;
-    emit_split(b, unit, OP_ALL_TO_ALL, GROUP_EXPERT, b->s->strategy.parallel.expert,
-        (double)(b->tokens * m->expert_top * m->width * b->act_bytes));
+    const struct parallel *p = &b->s->strategy.parallel;
+    double bytes = (double)(b->tokens * m->expert_top * m->width * b->act_bytes);
+    emit_split(b, unit, OP_ALL_TO_ALL, GROUP_EXPERT, p->expert, bytes / (double)p->tensor);
+    if (p->expert > 1 && p->splits_experts)
+        emit_split(b, unit, OP_ALL_GATHER, GROUP_TENSOR, p->tensor, bytes);
+}
+
+/* Experts that are spread out leave every rank its part of the sequence: nothing is to be summed.
+ */
+static void emit_mlp_sum(struct builder *b, int unit)
+{
+    if (b->s->strategy.parallel.expert == 1)
+        emit_tensor_sum(b, unit);
 }
 
 /* Stored scores: two bytes before and after the softmax, and a byte of mask (arXiv 2205.05198). */
@@ -501,7 +514,7 @@ void emit_block_fwd(struct builder *b, int unit)
     int32_t out = builder_act(b, "out", unit, b->s->model.width);
     emit_linear(b, unit, T_DOWN_W, T_DOWN_W, T_DOWN_B, T_DOWN_B, a.act, a.mid, out);
     emit_expert_exchange(b, unit);
-    emit_tensor_sum(b, unit);
+    emit_mlp_sum(b, unit);
     if (recompute_of(b, unit) == RECOMPUTE_FULL)
         a = nothing;
     else if (recompute_of(b, unit) != RECOMPUTE_NONE)
@@ -560,7 +573,7 @@ static void bwd_mlp(struct builder *b, int unit, const struct block_acts *a)
     emit_linear_bwd(
         b, unit, is_gated ? T_GATE_W : T_UP_W, T_UP_W, T_UP_B, T_UP_B, dup, a->xn2, dxn);
     emit_expert_exchange(b, unit);
-    emit_tensor_sum(b, unit);
+    emit_mlp_sum(b, unit);
     emit_norm_bwd(b, unit, T_NORM2_W, T_NORM2_B, dxn, a->mid, a->st2, b->dx, false);
 }
 

@@ -32,6 +32,19 @@ enum rc split_check(const struct model *m, const struct strategy *s, struct err 
     return RC_OK;
 }
 
+/* Ranks that an expert is split over. Where experts are not spread out tensor ranks split them as
+ * they split all else. */
+static int64_t split_of_expert(const struct parallel *p)
+{
+    return p->splits_experts || p->expert == 1 ? p->tensor : 1;
+}
+
+/* Experts that are whole are spread over tensor ranks first. */
+int64_t split_expert_copies_apart(const struct parallel *p)
+{
+    return at_least_one(p->expert * split_of_expert(p) / p->tensor);
+}
+
 struct model split_model(const struct model *m, const struct strategy *s)
 {
     const struct parallel *p = &s->parallel;
@@ -43,9 +56,8 @@ struct model split_model(const struct model *m, const struct strategy *s)
     out.kv_heads = at_least_one(m->kv_heads / p->tensor);
     out.ffn = ceil_div(m->ffn, p->tensor);
     out.vocab = ceil_div(m->vocab, p->tensor);
-    /* experts are whole: their group takes in the tensor-parallel ranks */
-    out.expert_params = m->expert_params / p->expert;
-    out.expert_ranks = p->expert;
+    out.expert_params = m->expert_params / (p->expert * split_of_expert(p));
+    out.expert_ranks = split_expert_copies_apart(p);
     /* the first stage holds the embedding, the last one the head: one matrix each */
     if (p->pipeline > 1)
         out.is_tied = true;

@@ -15,6 +15,9 @@ enum rc split_check(const struct model *m, const struct strategy *s, struct err 
 /* The stage that does most: its blocks, heads, MLP columns, vocabulary and experts, with the head.
  */
 struct model split_model(const struct model *m, const struct strategy *s);
+/* Of the ranks that share a stage's gradients, so many lie between two that hold the same experts:
+ * 1 when each holds all that a rank can. */
+int64_t split_expert_copies_apart(const struct parallel *p);
 /* Ranks become those that share a stage's gradients, tokens those of the rank. */
 struct strategy split_strategy(const struct strategy *s);
 /* Micro batches whose activations the first pipeline stage holds at once (1F1B; interleaved:

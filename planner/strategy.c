@@ -229,7 +229,7 @@ struct strategy strategy_default(enum strategy_kind kind, int64_t ranks, int64_t
         .prefetch = 1,
         .reshard_after_forward = true,
         .loss_chunks = 1,
-        .parallel = {1, 1, 1, 1, 1},
+        .parallel = {1, 1, 1, 1, 1, false},
         .moment_bytes = 8,
         .master_bytes = MASTER_FP32,
     };
@@ -524,6 +524,8 @@ static void add_engine(struct json *v, const struct strategy *s)
     json_add_str(v, "engine", engine_name(s->engine));
     for (size_t i = 0; i < BASE_COUNT(split_names); i++)
         json_add_int(v, split_names[i], *split_at(&p, i));
+    if (p.splits_experts)
+        json_add_bool(v, "splits_experts", true);
     json_add_bool(v, "plain_attention", s->has_plain_attention);
     json_add_bool(v, "fused", s->memory.is_fused);
     json_add_bool(v, "sequence_parallel", s->memory.has_sequence_parallel);
@@ -534,6 +536,7 @@ static enum rc read_engine(struct strategy *s, const struct json *v, struct err 
     enum rc rc = engine_parse(json_str(v, "engine", ""), &s->engine, e);
     for (size_t i = 0; !rc && i < BASE_COUNT(split_names); i++)
         rc = json_need_int(v, split_names[i], 1, MAX_RANKS, split_at(&s->parallel, i), e);
+    s->parallel.splits_experts = json_bool(v, "splits_experts", false);
     s->has_plain_attention = json_bool(v, "plain_attention", false);
     s->memory.is_fused = json_bool(v, "fused", false);
     s->memory.has_sequence_parallel = json_bool(v, "sequence_parallel", false);

@@ -70,6 +70,8 @@ enum { MASTER_NONE = 0, MASTER_SPLIT = 2, MASTER_FP32 = 4 };
 struct parallel {
     int64_t tensor, pipeline, context, expert;
     int64_t virtual_stages; /* of one pipeline rank (interleaved schedule) */
+    bool splits_experts;    /* tensor ranks split each expert too; else an expert is whole on its
+                               rank, and tensor ranks are among those that experts are spread over */
 };
 
 /* How an engine computes the loss: on all logits at once, in pieces of whole logits, or without

@@ -119,6 +119,19 @@ static void experts_are_shared_out(void **state)
     s.parallel.expert = 8;
     double whole = states_of(&m, &s) - dense;
     assert_true(fabs(whole / split - 1) < 1e-6);
+    /* both: two groups of experts that 4 tensor ranks split; no other rank holds the same */
+    s.parallel.tensor = 4;
+    s.parallel.expert = 4;
+    s.shard_degree = 4;
+    s.parallel.splits_experts = true;
+    m.expert_params = 0;
+    m.expert_top = 0;
+    dense = states_of(&m, &s);
+    m.expert_params = 8LL * 3 * m.width * m.ffn;
+    m.expert_top = 1;
+    double all = (double)m.expert_params / 16 * (6 + 12), mlp = 3.0 * (double)(m.width * m.ffn) / 4;
+    double both = states_of(&m, &s) - dense;
+    assert_true(fabs(both / ((all - mlp * (6 + 12.0 / 4)) * (double)m.layers) - 1) < 1e-6);
 }
 
 /* --- activations of a block, bytes per token over the width --- */
@@ -283,7 +296,8 @@ static void megatron_splits_are_close_to_published_peaks(void **state)
     m.layers = 12;
     for (size_t i = 0; i < BASE_COUNT(want); i++) {
         struct strategy s = strategy_of(ENGINE_MEGATRON, STRATEGY_ZERO1, 8);
-        s.parallel = (struct parallel){want[i].tensor, want[i].pipeline, want[i].context, 1, 1};
+        s.parallel =
+            (struct parallel){want[i].tensor, want[i].pipeline, want[i].context, 1, 1, false};
         s.shard_degree = 8 / (want[i].tensor * want[i].pipeline);
         s.seq = want[i].seq;
         s.grad_accum = 4;

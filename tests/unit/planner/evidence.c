@@ -388,6 +388,22 @@ static void experts_of_automodel_are_spread_over_all_ranks(void **state)
     assert_int_equal(read_row(row).strategy.parallel.expert, 1);
 }
 
+/* As many groups of experts as GPUs over tensor ranks: Megatron's default. Many small ones are left
+ * whole, as are those that could not be split as well. */
+static void experts_of_megatron_are_split_by_tensor_ranks(void **state)
+{
+    (void)state;
+    struct cell row[] = {{"framework", "NeMo / Megatron-Core"}, {"params", "20900000000"},
+        {"active_params", "3600000000"}, {"mlp", "moe"}, {"tp", "4"}, {"ep", "2"},
+        {"global_batch_seqs", "2"}, {0}};
+    assert_true(read_row(row).strategy.parallel.splits_experts);
+    row[5].value = "8";
+    assert_false(read_row(row).strategy.parallel.splits_experts);
+    row[5].value = "2";
+    row[0].value = "torchtitan FSDP2";
+    assert_false(read_row(row).strategy.parallel.splits_experts);
+}
+
 static void what_a_source_says_is_never_changed(void **state)
 {
     (void)state;
@@ -519,6 +535,7 @@ int test_evidence(void)
         cmocka_unit_test(a_run_that_ran_recomputed_if_it_had_to),
         cmocka_unit_test(no_more_blocks_are_computed_again_than_it_takes),
         cmocka_unit_test(experts_of_automodel_are_spread_over_all_ranks),
+        cmocka_unit_test(experts_of_megatron_are_split_by_tensor_ranks),
         cmocka_unit_test(what_a_source_says_is_never_changed),
         cmocka_unit_test(replicas_larger_than_the_card_were_sharded),
         cmocka_unit_test(a_run_out_of_memory_tells_nothing),

@@ -175,6 +175,47 @@ static void experts_are_split_by_degrees_that_divide_them(void **state)
     assert_true(fabs((flops - attention) / (6 * 12.88e9) - 1) < 0.001);
 }
 
+/* Megatron Core's dispatcher: each of 4 tensor ranks sends its quarter of the sequence, twice
+ * forward and twice backward, and where these split experts they gather what came for them, of all
+ * tensor ranks; the MLP has no sum of its own. */
+static void tokens_travel_to_their_experts(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct model m;
+    assert_int_equal(model_find(&m, "mixtral-8x7b", &e), RC_OK);
+    struct strategy s = strategy_default(STRATEGY_ZERO1, 64, 8);
+    s.engine = ENGINE_MEGATRON;
+    s.precision = PRECISION_BF16;
+    s.seq = 4096;
+    s.parallel.tensor = 4;
+    s.parallel.expert = 8;
+    s.shard_degree = 16;
+    for (int splits = 0; splits < 2; splits++) {
+        struct schedule *x = NULL;
+        int exchanges = 0, gathers = 0, sums = 0;
+        double routed = 4096.0 * 2 * 4096 * 2; /* two experts a token, two bytes */
+        s.parallel.splits_experts = splits;
+        assert_int_equal(schedule_build(&x, &m, &s, &e), RC_OK);
+        for (int32_t i = 0; i < x->n_ops; i++) {
+            const struct op *op = &x->ops[i];
+            bool is_block = op->unit > 0 && op->unit <= m.layers;
+            bool is_exchange = op->kind == OP_ALL_TO_ALL && op->group == GROUP_EXPERT;
+            bool is_gather = op->kind == OP_ALL_GATHER && op->group == GROUP_TENSOR;
+            sums += is_block && op->kind == OP_ALL_REDUCE && op->group == GROUP_TENSOR;
+            exchanges += is_exchange;
+            gathers += is_gather;
+            if (is_exchange || is_gather)
+                assert_true(fabs(op->bytes / routed - (is_exchange ? 0.25 : 1)) < 1e-12);
+        }
+        assert_int_equal(exchanges, 4 * m.layers);
+        assert_int_equal(gathers, splits ? 4 * m.layers : 0);
+        assert_int_equal(sums, 2 * m.layers); /* of attention */
+        assert_int_equal(split_model(&m, &s).expert_params, m.expert_params / (splits ? 32 : 8));
+        schedule_free(x);
+    }
+}
+
 int test_model_experts(void);
 int test_model_experts(void)
 {
@@ -184,6 +225,7 @@ int test_model_experts(void)
         cmocka_unit_test(refuses_bad_mixtures_in_one_sentence),
         cmocka_unit_test(survives_a_round_trip_through_json),
         cmocka_unit_test(experts_are_split_by_degrees_that_divide_them),
+        cmocka_unit_test(tokens_travel_to_their_experts),
     };
     return cmocka_run_group_tests_name("model_experts", tests, NULL, NULL);
 }
