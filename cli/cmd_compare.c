@@ -7,9 +7,12 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
+#include "cli/adapter_options.h"
+#include "cli/bits_options.h"
 #include "cli/command.h"
 #include "cli/evidence_load.h"
 #include "cli/help.h"
+#include "cli/job_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/what_options.h"
@@ -517,6 +520,12 @@ static enum rc read_job(struct job *j, const struct args *args, struct err *e)
     j->global_batch_tokens = args_int(args, "global-batch-tokens", 0);
     if (!rc && args_has(args, "precision"))
         rc = precision_parse(args_text(args, "precision"), &j->precision, e);
+    if (!rc)
+        rc = adapter_from_args(&j->lora, args, e);
+    if (!rc)
+        rc = doc_tokens_from_args(&j->doc_tokens, args, e);
+    if (!rc)
+        rc = job_take_bits(j, args, e);
     return rc ? rc : job_finish(j, e);
 }
 
@@ -591,13 +600,17 @@ const struct command CMD_COMPARE = {
     .name = "compare",
     .topic = COMMAND_PLAN,
     .summary = "put training engines side by side for one job and cluster",
-    .about = "For each engine the fastest of its strategies that fits, as predicted (derived), "
-             "with the 90 % band of its tokens per second and GPU. Figures of runs (measured) and "
-             "of others (claimed) are shown beside and marked as such; a claim that was refuted "
-             "is never shown beside results. Exit code 3 means that nothing fits.",
+    .about =
+        "For each engine the fastest of its strategies that fits, as predicted (derived), "
+        "with the 90 % band of its tokens per second and GPU. How weights and moments are kept and "
+        "what is "
+        "sent in few bits is chosen for the bundled engine alone. Figures of runs (measured) and "
+        "of others (claimed) are shown beside and marked as such; a claim that was refuted "
+        "is never shown beside results. Exit code 3 means that nothing fits.",
     .examples = (const char *const[]){"berth compare --model llama-3.1-8b --gpus 32",
         "berth compare --model llama-3.1-70b --gpus 64 --engine fsdp2,deepspeed,megatron",
         "berth compare --claims --columns id,verdict,found", NULL},
-    .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &COMPARE_OPTIONS, NULL},
+    .groups = (const struct option_group *const[]){&WHAT_OPTIONS, &COMPARE_OPTIONS,
+        &ADAPTER_OPTIONS, &BITS_OPTIONS, NULL},
     .run = run,
 };

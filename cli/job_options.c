@@ -184,17 +184,34 @@ static enum rc take_word(
     return err_set(e, RC_USAGE, "option '--%s' is too long", name);
 }
 
-static enum rc take_words(struct job *j, const struct args *args, bool has_file, struct err *e)
+static enum rc take_bits(struct job *j, const struct args *args, bool has_file, struct err *e)
 {
     enum rc rc = RC_OK;
-    if (wins(args, "precision", has_file))
-        rc = precision_parse(args_text(args, "precision"), &j->precision, e);
-    if (!rc && wins(args, "master", has_file))
+    if (wins(args, "master", has_file))
         rc = job_parse_master(j, args_text(args, "master"), e);
     if (!rc && wins(args, "gradients", has_file))
         rc = job_parse_gradients(j, args_text(args, "gradients"), e);
     if (!rc && wins(args, "moments", has_file))
         rc = moment_form_parse(args_text(args, "moments"), &j->moment_form, e);
+    if (!rc)
+        rc = take_word(args, "gather-format", j->gather_format, e);
+    if (!rc)
+        rc = take_word(args, "reduce-format", j->reduce_format, e);
+    return rc;
+}
+
+enum rc job_take_bits(struct job *j, const struct args *args, struct err *e)
+{
+    return take_bits(j, args, false, e);
+}
+
+static enum rc take_words(struct job *j, const struct args *args, bool has_file, struct err *e)
+{
+    enum rc rc = RC_OK;
+    if (wins(args, "precision", has_file))
+        rc = precision_parse(args_text(args, "precision"), &j->precision, e);
+    if (!rc)
+        rc = take_bits(j, args, has_file, e);
     if (!rc && wins(args, "engine", has_file))
         rc = engine_parse(args_text(args, "engine"), &j->engine, e);
     if (!rc && wins(args, "objective", has_file))
@@ -244,10 +261,6 @@ static enum rc take_all(struct job *j, const struct args *args, bool has_file, s
         rc = take_word(args, "reshard", j->reshard, e);
     if (!rc)
         rc = take_word(args, "bucket", j->bucket, e);
-    if (!rc)
-        rc = take_word(args, "gather-format", j->gather_format, e);
-    if (!rc)
-        rc = take_word(args, "reduce-format", j->reduce_format, e);
     if (!rc)
         rc = take_list(args, "gpu", j->gpu, e);
     return rc;

@@ -79,7 +79,24 @@ when_nothing_fits_it_says_so() {
     says "--global-batch-tokens" "$tmp/err"
 }
 
-for name in every_engine_has_a_row chosen_engines_alone_are_compared \
+what_is_trained_and_how_it_is_kept_counts() {
+    local of="--model llama-3.1-8b --gpus 8 --engine berth,fsdp2 --json"
+    exits 0 "$berth" compare $of
+    cp "$tmp/out" "$tmp/plain"
+    exits 0 "$berth" compare $of --moments 8bit --master split
+    jq -es 'map(.engines | map({(.engine): .step.seconds}) | add) |
+        .[0].berth != .[1].berth and .[0].fsdp2 == .[1].fsdp2' "$tmp/plain" "$tmp/out"
+    exits 0 "$berth" compare $of --doc-tokens 512
+    jq -es 'map(.engines | map({(.engine): .step.seconds}) | add) |
+        .[0].berth > .[1].berth and .[0].fsdp2 > .[1].fsdp2' "$tmp/plain" "$tmp/out"
+    exits 0 "$berth" compare $of --lora 16
+    jq -es 'map(.engines | map({(.engine): .memory.peak_bytes}) | add) |
+        .[0].berth > .[1].berth' "$tmp/plain" "$tmp/out"
+    exits 2 "$berth" compare --model gpt2 --moments 3bit
+    says "fp32|8bit|fp8" "$tmp/err"
+}
+
+for name in what_is_trained_and_how_it_is_kept_counts every_engine_has_a_row chosen_engines_alone_are_compared \
     the_standard_offload_case_fits_without claims_are_marked_and_refuted_ones_kept_away \
     sources_of_claims_exist runs_are_shown_beside a_price_gives_a_cost when_nothing_fits_it_says_so; do
     t "$name" "$name"
