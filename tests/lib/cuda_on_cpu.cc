@@ -57,7 +57,9 @@ struct warp {
     uint64_t value[LANES];
 };
 
-static std::vector<fiber *> fibers; /* all that were ever needed; the first n of them take part */
+/* All that were ever needed; the first n of them take part. */
+static fiber *fibers[MOST_THREADS];
+static unsigned n_fibers;
 static struct warp warps[MOST_THREADS / LANES];
 static unsigned order[MOST_THREADS], n, n_alive, n_at_barrier;
 static dim3 grid, block, at_block;
@@ -184,14 +186,14 @@ static void entry(void)
 
 static void need_fibers(unsigned count)
 {
-    while (fibers.size() < count) {
+    for (; n_fibers < count; n_fibers++) {
         fiber *f = new fiber();
         f->stack = (char *)aligned_alloc(4096, STACK_BYTES);
 #ifdef ON_CPU_TSAN
         f->tsan = __tsan_create_fiber(0);
 #endif
         prepare(f, entry);
-        fibers.push_back(f);
+        fibers[n_fibers] = f;
     }
 }
 
