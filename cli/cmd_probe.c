@@ -42,7 +42,7 @@ static const struct option PROBE[] = {
     {.name = "nvme-dir",
         .kind = OPTION_TEXT,
         .argument = "DIR[,DIR...]",
-        .help = "folders for what plans keep on disk",
+        .help = "folders for what plans keep on disk, whose drives are measured",
         .detail = "As of `berth launch`: absolute, one on each drive. Nothing is left there.",
         .example = "--nvme-dir /nvme0,/nvme1"},
     {.name = "output",
@@ -77,6 +77,9 @@ struct probe {
     int64_t ranks;         /* most of a plan, 2 at least: so many time collectives, once */
     struct probe_collective *collectives;
     size_t n_collectives;
+    struct bench by_parts[ROUNDS]; /* the same parts in each */
+    struct probe_part *parts;
+    size_t n_parts;
     struct json *document;
 };
 
@@ -92,8 +95,11 @@ static void release(struct probe *p)
         schedule_free(x->schedule);
         plan_file_release(&x->plan);
     }
+    for (int r = 0; r < ROUNDS; r++)
+        bench_release(&p->by_parts[r]);
     free(p->v);
     free(p->collectives);
+    free(p->parts);
     json_free(p->document);
 }
 
@@ -139,12 +145,24 @@ static enum rc take_plans(struct probe *p, const struct args *args, struct err *
 
 /* --- running --- */
 
+static enum rc run_bench(struct bench *out, const char *const *words, struct err *e)
+{
+    struct str text = STR_INIT;
+    struct json *v = NULL;
+    enum rc rc = engine_child_run(&text, words, e);
+    if (!rc)
+        rc = json_parse(&v, str_text(&text), text.len, e);
+    if (!rc)
+        rc = bench_from_json(out, v, e);
+    json_free(v);
+    str_release(&text);
+    return rc;
+}
+
 static enum rc run_round(struct probe *p, struct probed *x, int round, struct err *e)
 {
     char steps[24], ranks[24];
     bool is_first = round == 0 && x == p->v;
-    struct str text = STR_INIT;
-    struct json *v = NULL;
     snprintf(steps, sizeof steps, "%lld", (long long)p->steps);
     snprintf(ranks, sizeof ranks, "%lld", (long long)p->ranks);
     const char *words[16] = {"bench", "--plan", x->path, "--steps", steps, "--warm-up", "2"};
@@ -157,16 +175,70 @@ static enum rc run_round(struct probe *p, struct probed *x, int round, struct er
         words[n++] = "--collectives";
         words[n++] = ranks;
     }
-    enum rc rc = engine_child_run(&text, words, e);
-    if (!rc)
-        rc = json_parse(&v, str_text(&text), text.len, e);
-    if (!rc)
-        rc = bench_from_json(&x->rounds[round], v, e);
+    enum rc rc = run_bench(&x->rounds[round], words, e);
     if (!rc && x->rounds[round].n_ops != (size_t)x->schedule->n_ops)
         rc = err_set(e, RC_FAILED, "the engine ran another schedule than planned");
-    json_free(v);
-    str_release(&text);
     return rc ? err_in(e, "%s", x->path) : RC_OK;
+}
+
+/* The plan whose products are largest. */
+static const struct probed *largest_plan(const struct probe *p)
+{
+    const struct probed *best = p->v;
+    double most = -1;
+    for (size_t i = 0; i < p->n; i++)
+        for (int32_t k = 0; k < p->v[i].schedule->n_ops; k++) {
+            const struct op *op = &p->v[i].schedule->ops[k];
+            if (op->kind != OP_MATMUL || op->flops <= most)
+                continue;
+            most = op->flops;
+            best = &p->v[i];
+        }
+    return best;
+}
+
+/* Products of the largest plan, memory and optimizer at one thread to all, and drives. */
+static enum rc run_parts(struct probe *p, int round, struct err *e)
+{
+    const struct probed *x = largest_plan(p);
+    char threads[24];
+    snprintf(threads, sizeof threads, "%lld", (long long)(x->hw.vcpus < 256 ? x->hw.vcpus : 256));
+    const char *words[] = {"bench", "--plan", x->path, "--steps", "0", "--products", threads,
+        "--memory", threads, "--optimizer", threads, p->nvme_dirs ? "--nvme-dir" : NULL,
+        p->nvme_dirs, NULL};
+    return run_bench(&p->by_parts[round], words, e);
+}
+
+static bool take_part(struct probe_part *to, const struct bench_part *from)
+{
+    static const enum probe_what whats[] = {[BENCH_PRODUCT] = PROBE_PRODUCT,
+        [BENCH_MEMORY] = PROBE_MEMORY,
+        [BENCH_OPTIMIZER] = PROBE_OPTIMIZER,
+        [BENCH_DISK] = PROBE_DISK};
+    *to = (struct probe_part){.what = whats[from->what],
+        .threads = from->threads,
+        .at_once = from->at_once,
+        .seconds = from->seconds};
+    memcpy(to->size, from->size, sizeof to->size);
+    if (from->what == BENCH_PRODUCT)
+        return precision_parse(from->form, &to->precision, NULL) == RC_OK;
+    return from->what != BENCH_OPTIMIZER || strcmp(from->form, "fp32") == 0;
+}
+
+/* Medians over the rounds. */
+static void take_parts(struct probe *p)
+{
+    const struct bench *first = &p->by_parts[0];
+    p->parts = base_calloc(first->n_parts + 1, sizeof *p->parts);
+    for (size_t i = 0; i < first->n_parts; i++) {
+        double seconds[ROUNDS];
+        size_t n = 0;
+        for (int r = 0; r < ROUNDS; r++)
+            if (i < p->by_parts[r].n_parts)
+                seconds[n++] = p->by_parts[r].parts[i].seconds;
+        if (take_part(&p->parts[p->n_parts], &first->parts[i]))
+            p->parts[p->n_parts++].seconds = bench_median(seconds, n);
+    }
 }
 
 static void take_collectives(struct probe *p)
@@ -226,12 +298,17 @@ static enum rc run_all(struct probe *p, struct out *out, struct err *e)
             out_progress(out, "round %d of %d: %s", r + 1, ROUNDS, p->v[i].path);
             rc = run_round(p, &p->v[i], r, e);
         }
+        out_progress(out, "round %d of %d: products, memory, optimizer", r + 1, ROUNDS);
+        if (!rc)
+            rc = run_parts(p, r, e);
     }
     out_progress_end(out);
     for (size_t i = 0; i < p->n && !rc; i++)
         combine(&p->v[i]);
-    if (!rc)
+    if (!rc) {
         take_collectives(p);
+        take_parts(p);
+    }
     return rc;
 }
 
@@ -270,6 +347,8 @@ static enum rc fit(struct probe *p, const struct rates *base, struct out *out, s
         .n = p->n,
         .collectives = p->collectives,
         .n_collectives = p->n_collectives,
+        .parts = p->parts,
+        .n_parts = p->n_parts,
         .base = base,
         .stack = stack,
         .source = source,
@@ -447,8 +526,10 @@ const struct command CMD_PROBE = {
         "attention, elementwise work and collectives are on this processor. Collectives are also "
         "timed "
         "by themselves, in shared memory and over TCP on loopback: plans for nodes of this kind "
-        "take from the latter what a connection can carry at most. Plans for it are then predicted "
-        "from those, with a narrower band. Nothing else should be running.",
+        "take from the latter what a connection can carry at most. Products of the largest plan in "
+        "every precision, memory and the optimizer are timed with one thread of a rank and with "
+        "more. Plans for it are then predicted from those, with a narrower band. Nothing else "
+        "should be running.",
     .examples = (const char *const[]){"berth probe --plan plan.json",
         "berth probe --plan one-rank.json --plan two-ranks.json -o mine.json", NULL},
     .groups = (const struct option_group *const[]){&PROBE_OPTIONS, NULL},

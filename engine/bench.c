@@ -14,12 +14,14 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "engine/bench_collectives.h"
+#include "engine/bench_parts.h"
 #include "engine/comm.h"
 #include "engine/executor.h"
 #include "engine/init.h"
 #include "engine/random.h"
 #include "engine/rank_setup.h"
 #include "kernels/kernels.h"
+#include "kernels/parallel.h"
 #include "planner/plan_file.h"
 #include "planner/price.h"
 #include "run/bench_record.h"
@@ -52,7 +54,9 @@ struct bench_job {
     struct plan_file plan;
     struct schedule *schedule;
     int64_t steps, warm_up;
-    int64_t group; /* ranks of collectives that are timed by themselves; 0: none are */
+    const char *plan_path; /* NULL: no steps are run */
+    int64_t group;         /* ranks of collectives that are timed by themselves; 0: none are */
+    int64_t products, memory, optimizer; /* threads with which parts are; 0: not */
     int ranks, threads;
     struct run_disk disk; /* for what the plan keeps on disk */
     int *listen_fd;
@@ -402,9 +406,10 @@ static void collect_ops(struct bench *out, const struct bench_job *b)
 /* A step is over when its last rank is through. */
 static void collect(struct bench *out, const struct bench_job *b)
 {
-    *out = (struct bench){.ranks = b->ranks, .threads = b->threads, .external_bytes = -1};
-    snprintf(out->program, sizeof out->program, "berth-engine %s", BERTH_VERSION);
-    str_copy(out->kernels, sizeof out->kernels, kernels_best()->name);
+    out->has_steps = true;
+    out->ranks = b->ranks;
+    out->threads = b->threads;
+    out->external_bytes = -1;
     out->schedule = schedule_hash(b->schedule);
     out->n_steps = (size_t)b->steps;
     out->step_s = base_calloc(out->n_steps, sizeof *out->step_s);
@@ -431,34 +436,55 @@ static enum rc read_count(int64_t *out, const char *name, const char *text, stru
     return RC_OK;
 }
 
-static enum rc parse(struct bench_job *b, const char **plan, int argc, char **argv, struct err *e)
+static enum rc parse_one(struct bench_job *b, const char *name, const char *value, struct err *e)
+{
+    const struct {
+        const char *name;
+        int64_t *count;
+        const char **text;
+    } options[] = {
+        {"--plan", NULL, &b->plan_path},
+        {"--steps", &b->steps, NULL},
+        {"--warm-up", &b->warm_up, NULL},
+        {"--collectives", &b->group, NULL},
+        {"--products", &b->products, NULL},
+        {"--memory", &b->memory, NULL},
+        {"--optimizer", &b->optimizer, NULL},
+    };
+    for (size_t i = 0; i < BASE_COUNT(options); i++) {
+        if (strcmp(name, options[i].name) != 0)
+            continue;
+        if (!value)
+            return err_set(e, RC_USAGE, "option '%s' needs a value", name);
+        if (options[i].count)
+            return read_count(options[i].count, name, value, e);
+        *options[i].text = value;
+        return RC_OK;
+    }
+    if (strcmp(name, "--nvme-dir") == 0)
+        return value ? run_disk_parse(&b->disk, value, e)
+                     : err_set(e, RC_USAGE, "option '%s' needs a value", name);
+    return err_set(e, RC_USAGE, "unknown option '%s'", name);
+}
+
+static enum rc parse(struct bench_job *b, int argc, char **argv, struct err *e)
 {
     enum rc rc = RC_OK;
     b->steps = DEFAULT_STEPS;
     b->warm_up = DEFAULT_WARM_UP;
-    for (int i = 1; i < argc && !rc; i += 2) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (!value)
-            rc = err_set(e, RC_USAGE, "option '%s' needs a value", name);
-        else if (strcmp(name, "--plan") == 0)
-            *plan = value;
-        else if (strcmp(name, "--steps") == 0)
-            rc = read_count(&b->steps, name, value, e);
-        else if (strcmp(name, "--warm-up") == 0)
-            rc = read_count(&b->warm_up, name, value, e);
-        else if (strcmp(name, "--collectives") == 0)
-            rc = read_count(&b->group, name, value, e);
-        else if (strcmp(name, "--nvme-dir") == 0)
-            rc = run_disk_parse(&b->disk, value, e);
-        else
-            rc = err_set(e, RC_USAGE, "unknown option '%s'", name);
-    }
-    if (!rc && (!*plan || b->steps < 1))
+    for (int i = 1; i < argc && !rc; i += 2)
+        rc = parse_one(b, argv[i], i + 1 < argc ? argv[i + 1] : NULL, e);
+    bool has_parts = b->products || b->memory || b->optimizer || b->disk.count || b->group;
+    if (!rc && !has_parts && (!b->plan_path || b->steps < 1))
         rc = err_set(e, RC_USAGE,
-            "usage: berth-engine bench --plan FILE [--steps N] [--warm-up N] [--collectives "
-            "RANKS] [--nvme-dir DIR,DIR]");
+            "usage: berth-engine bench [--plan FILE [--steps N] [--warm-up N]] [--products "
+            "THREADS] "
+            "[--memory THREADS] [--optimizer THREADS] [--collectives RANKS] [--nvme-dir DIR,DIR]");
     if (!rc && (b->group == 1 || b->group > COMM_MAX_LOCALS))
         rc = err_set(e, RC_USAGE, "option '--collectives' takes 2 to %d ranks", COMM_MAX_LOCALS);
+    if (!rc && (b->products > POOL_MAX_THREADS || b->memory > POOL_MAX_THREADS ||
+                   b->optimizer > POOL_MAX_THREADS))
+        rc = err_set(e, RC_USAGE, "parts take at most %d threads", POOL_MAX_THREADS);
     return rc;
 }
 
@@ -518,28 +544,56 @@ static enum rc add_collectives(struct bench *out, int64_t group, struct err *e)
     return !rc && group > 2 ? bench_collectives(out, (int)group, e) : rc;
 }
 
+/* What is asked for with as many threads is done in turns. */
+static enum rc add_parts(struct bench *out, const struct bench_job *b, struct err *e)
+{
+    const int64_t threads[] = {b->products, b->memory, b->optimizer};
+    unsigned done = 0;
+    enum rc rc = RC_OK;
+    for (unsigned i = 0; i < 3 && !rc; i++) {
+        unsigned what = 0;
+        for (unsigned k = i; k < 3; k++)
+            what |= threads[k] == threads[i] ? (1u << k) & ~done : 0;
+        done |= what;
+        if (threads[i] > 0 && what)
+            rc = bench_parts(out, what, (int)threads[i], b->schedule, e);
+    }
+    return !rc && b->disk.count > 0
+               ? bench_disk(out, (const char *const *)b->disk.dirs, (int)b->disk.count, e)
+               : rc;
+}
+
+static enum rc run_steps_of_plan(struct bench *out, struct bench_job *b, struct err *e)
+{
+    enum rc rc = map_shared(b, e);
+    if (!rc)
+        rc = listen_all(b, e);
+    if (!rc)
+        rc = run_ranks(b, e);
+    if (!rc)
+        collect(out, b);
+    return rc;
+}
+
 int bench_main(int argc, char **argv)
 {
     struct bench_job b;
     struct bench result;
     struct err e = ERR_INIT;
-    const char *plan = NULL;
     memset(&b, 0, sizeof b);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would read the answer */
-    enum rc rc = parse(&b, &plan, argc, argv, &e);
-    if (!rc)
-        rc = take_plan(&b, plan, &e);
-    if (!rc)
-        rc = map_shared(&b, &e);
-    if (!rc)
-        rc = listen_all(&b, &e);
-    if (!rc)
-        rc = run_ranks(&b, &e);
     memset(&result, 0, sizeof result);
-    if (!rc) {
-        collect(&result, &b);
+    snprintf(result.program, sizeof result.program, "berth-engine %s", BERTH_VERSION);
+    str_copy(result.kernels, sizeof result.kernels, kernels_best()->name);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would read the answer */
+    enum rc rc = parse(&b, argc, argv, &e);
+    if (!rc && b.plan_path)
+        rc = take_plan(&b, b.plan_path, &e);
+    if (!rc && b.plan_path && b.steps > 0)
+        rc = run_steps_of_plan(&result, &b, &e);
+    if (!rc)
         rc = add_collectives(&result, b.group, &e);
-    }
+    if (!rc)
+        rc = add_parts(&result, &b, &e);
     if (!rc)
         print(&result);
     else

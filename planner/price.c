@@ -94,21 +94,29 @@ static const struct {
 
 /* --- keys --- */
 
+static bool is_of_block(const struct schedule *s, const struct op *op)
+{
+    return op->unit > 0 && op->unit < s->n_units - 1;
+}
+
 /* Products with A or B of an adapter: one of the dimensions is the rank. */
 static bool is_low_rank(const struct schedule *s, const struct op *op)
 {
     int64_t rank = s->model.adapter.rank;
-    bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
-    return rank > 0 && is_block && (op->dim[0] == rank || op->dim[1] == rank || op->dim[2] == rank);
+    return rank > 0 && is_of_block(s, op) &&
+           (op->dim[0] == rank || op->dim[1] == rank || op->dim[2] == rank);
 }
 
-/* The embedding and the head keep 16 bits where blocks use fewer; experts see few tokens each. */
-static void key_matmul(struct price_key *k, const struct schedule *s, const struct op *op)
+enum precision price_precision(const struct schedule *s, const struct op *op)
 {
     enum precision p = s->strategy.precision;
-    bool is_block = op->unit > 0 && op->unit < s->n_units - 1;
-    if (p > PRECISION_FP16 && !is_block)
-        p = PRECISION_BF16;
+    return p > PRECISION_FP16 && !is_of_block(s, op) ? PRECISION_BF16 : p;
+}
+
+/* Experts see few tokens each. */
+static void key_matmul(struct price_key *k, const struct schedule *s, const struct op *op)
+{
+    enum precision p = price_precision(s, op);
     for (int i = 0; i < 3; i++)
         k->dim[i] = op->dim[i];
     if (is_low_rank(s, op)) {
@@ -118,7 +126,7 @@ static void key_matmul(struct price_key *k, const struct schedule *s, const stru
         return;
     }
     k->variant = (uint32_t)p;
-    k->amount = is_block && s->model.expert_params > 0; /* has experts */
+    k->amount = is_of_block(s, op) && s->model.expert_params > 0; /* has experts */
 }
 
 /* Ranks and nodes, or ranks and stride where they are spread over the nodes by the machine. */

@@ -37,6 +37,9 @@ const char *work_name(enum work w);
  * moment is 8. In 8 bits it is arithmetic that decides. */
 double price_host_share(const struct strategy *s);
 
+/* Of a product: the embedding and the head keep 16 bits where blocks use fewer. */
+enum precision price_precision(const struct schedule *s, const struct op *op);
+
 /* Seconds of one operation running alone. */
 double simulate_op_s(const struct schedule *s, const struct machine *m, const struct op *op);
 

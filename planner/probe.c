@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/json.h"
 #include "planner/price.h"
+#include "planner/probe_parts.h"
 #include "planner/simulate.h"
 
 /* Beside more work than that an operation is not as fast as it can be. */
@@ -85,10 +86,15 @@ static double mean_of(const struct mean *a)
 
 /* --- products --- */
 
+static bool is_product(const struct sample *x, enum precision p)
+{
+    return x->op->kind == OP_MATMUL && price_precision(x->run->schedule, x->op) == p;
+}
+
 static double product_s(const struct sample *x, double half_k, double loss)
 {
     struct machine m = *x->m;
-    enum precision p = x->run->schedule->strategy.precision;
+    enum precision p = price_precision(x->run->schedule, x->op);
     m.matmul_efficiency[p] = 1 / (1 + loss * machine_thread_doublings(&m));
     m.matmul_half_k = half_k;
     return machine_matmul_s(&m, p, x->op->dim[0], x->op->dim[1], x->op->dim[2]);
@@ -101,7 +107,7 @@ static double product_error(
     struct mean ratio = {0};
     double squares = 0;
     for (size_t i = 0; i < all->n; i++)
-        if (all->v[i].op->kind == OP_MATMUL && all->v[i].run->schedule->strategy.precision == p)
+        if (is_product(&all->v[i], p))
             mean_add(
                 &ratio, product_s(&all->v[i], half_k, loss) / all->v[i].seconds, all->v[i].weight);
     if (!(ratio.weight > 0))
@@ -109,7 +115,7 @@ static double product_error(
     *efficiency = mean_of(&ratio);
     for (size_t i = 0; i < all->n; i++) {
         const struct sample *x = &all->v[i];
-        if (x->op->kind != OP_MATMUL || x->run->schedule->strategy.precision != p)
+        if (!is_product(x, p))
             continue;
         double off = log(product_s(x, half_k, loss) / (*efficiency * x->seconds));
         squares += x->weight * off * off;
@@ -133,14 +139,37 @@ static double products_error(struct found *f, const struct samples *all, double 
     return error;
 }
 
-/* Searched on a grid of half_k's logarithm and of the loss. A precision that no run had is as far
- * from what was expected as the others are. */
-static void fit_products(struct found *f, const struct samples *all)
+/* Precisions that no run had: as they compare with one that was, timed by themselves, or else as
+ * far from what was expected as the others are. */
+static void fill_precisions(
+    struct found *f, const struct machine *before, const struct probe_input *in)
 {
-    double best = INFINITY, best_half_k = NAN, best_loss = NAN, changed = NAN;
-    const struct machine *before = all->v[0].m;
+    double changed = NAN;
+    int known = -1;
+    for (int p = 0; p < PRECISION_KINDS; p++)
+        if (isfinite(f->products[p])) {
+            changed = f->products[p] / before->matmul_efficiency[p];
+            known = p;
+        }
+    for (int p = 0; p < PRECISION_KINDS && known >= 0; p++) {
+        if (isfinite(f->products[p]) || !(before->matmul_efficiency[p] > 0))
+            continue;
+        double speedup = probe_parts_speedup(in, (enum precision)p, (enum precision)known) *
+                         before->peak_flops[known] / before->peak_flops[p];
+        f->products[p] = isfinite(speedup) ? f->products[known] * speedup
+                                           : changed * before->matmul_efficiency[p];
+    }
+}
+
+/* Searched on a grid of half_k's logarithm and, where threads were not timed by themselves, of the
+ * loss: a small plan's products say little of what large ones lose, and a slow minute is taken for
+ * it. */
+static void fit_products(struct found *f, const struct samples *all, const struct probe_input *in)
+{
+    double best = INFINITY, best_half_k = NAN, best_loss = NAN;
+    double timed = probe_parts_thread_loss(in), end = isfinite(timed) ? timed + 0.01 : 1;
     for (double half_k = 1; half_k < 600; half_k *= 1.1) {
-        for (double loss = 1e-6; loss < 1; loss += 0.02) {
+        for (double loss = isfinite(timed) ? timed : 1e-6; loss < end; loss += 0.02) {
             double error = products_error(f, all, half_k, loss);
             if (isfinite(error) && error < best * (1 - 1e-9)) {
                 best = error;
@@ -154,12 +183,7 @@ static void fit_products(struct found *f, const struct samples *all)
     if (!isfinite(best))
         return;
     products_error(f, all, best_half_k, best_loss);
-    for (int p = 0; p < PRECISION_KINDS; p++)
-        if (isfinite(f->products[p]))
-            changed = f->products[p] / before->matmul_efficiency[p];
-    for (int p = 0; p < PRECISION_KINDS; p++)
-        if (!isfinite(f->products[p]) && before->matmul_efficiency[p] > 0)
-            f->products[p] = changed * before->matmul_efficiency[p];
+    fill_precisions(f, all->v[0].m, in);
 }
 
 /* --- attention and elementwise work --- */
@@ -319,11 +343,23 @@ static void add_stream(struct json *v, const struct found *f, const struct probe
     add_flat_ramp(v, "fabric_ramp");
 }
 
+/* Over bf16; NaN where neither a run nor a part of one had it. */
+static double fp8_speedup(const struct found *f, const struct probe_input *in)
+{
+    const struct hardware *hw = &in->runs[0].hw;
+    double peaks = hw->is_gpu ? hw->peak_flops[PRECISION_FP8] / hw->peak_flops[PRECISION_BF16] : 1;
+    bool is_known = isfinite(probe_parts_speedup(in, PRECISION_FP8, PRECISION_FP8));
+    for (size_t i = 0; i < in->n; i++)
+        is_known = is_known || in->runs[i].schedule->strategy.precision == PRECISION_FP8;
+    return is_known ? peaks * f->products[PRECISION_FP8] / f->products[PRECISION_BF16] : NAN;
+}
+
 static struct json *values_of(const struct found *f, const struct probe_input *in)
 {
     struct json *v = json_obj(), *shares = json_obj();
     add_known(v, "matmul_fp32_of_peak", f->products[PRECISION_FP32]);
     add_known(v, "matmul_of_peak", f->products[PRECISION_BF16]);
+    add_known(v, "matmul_fp8_speedup", fp8_speedup(f, in));
     add_known(v, "matmul_half_k", f->half_k);
     add_known(v, "matmul_thread_loss", f->thread_loss);
     add_known(v, "attention_efficiency", f->attention[0]);
@@ -342,6 +378,7 @@ static struct json *values_of(const struct found *f, const struct probe_input *i
         json_add_num(v, "external_sd_bytes", f->external_bytes * 0.25);
     }
     add_known(v, "time_log_sd", f->log_sd);
+    probe_parts_values(v, in);
     return v;
 }
 
@@ -480,22 +517,35 @@ static enum rc check(const struct probe_input *in, struct err *e)
     return RC_OK;
 }
 
+/* What was expected, but for memory where that was timed: the rest is shares of it. */
+static enum rc expected(struct rates **out, const struct probe_input *in, struct err *e)
+{
+    struct found f = nothing();
+    struct json *document = document_of(in, &f, NAN);
+    enum rc rc = rates_with(out, in->base, document, e);
+    json_free(document);
+    return rc;
+}
+
 enum rc probe_fit(struct json **out, const struct probe_input *in, struct err *e)
 {
     struct samples all = {0};
     struct found f = nothing();
     struct machine *machines = base_calloc(in->n + 1, sizeof *machines);
+    struct rates *rates = NULL;
     double residual = NAN;
     enum rc rc = in->n > 0 ? check(in, e) : err_set(e, RC_INVALID, "no runs");
+    if (!rc)
+        rc = expected(&rates, in, e);
     for (size_t i = 0; i < in->n && !rc; i++) {
-        rc = machine_make(&machines[i], in->base, &in->runs[i].hw, in->stack, e);
+        rc = machine_make(&machines[i], rates, &in->runs[i].hw, in->stack, e);
         if (!rc)
             take_run(&all, &in->runs[i], &machines[i]);
     }
     if (!rc && all.n == 0)
         rc = err_set(e, RC_INVALID, "no operation was timed");
     if (!rc) {
-        fit_products(&f, &all);
+        fit_products(&f, &all, in);
         fit_attention(&f, &all);
         fit_elementwise(&f, &all);
         fit_collectives(&f, &all, in);
@@ -504,6 +554,7 @@ enum rc probe_fit(struct json **out, const struct probe_input *in, struct err *e
     }
     if (!rc)
         *out = document_of(in, &f, residual);
+    rates_free(rates);
     free(machines);
     free(all.v);
     return rc;

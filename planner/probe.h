@@ -4,7 +4,9 @@
  * their rank say how fast products, attention, elementwise work and collectives are here:
  *
  *   products      efficiency, half_k of machine_matmul_s and what threads of a rank lose, least
- *                 squares over log seconds
+ *                 squares over log seconds; the loss of products that were timed by themselves with
+ *                 several numbers of threads, where there are any, and of precisions that no run
+ *                 had how they compare there
  *   attention     forward and backward efficiency, the mean of logarithms
  *   elementwise   share of the memory's rate by kind of operation, likewise
  *   collectives   bus bandwidth and seconds of a hop, least squares over relative errors: inside a
@@ -43,11 +45,24 @@ struct probe_collective {
     double bytes, seconds;
 };
 
+enum probe_what { PROBE_PRODUCT, PROBE_MEMORY, PROBE_OPTIMIZER, PROBE_DISK };
+
+/* Timed by itself, at_once copies at a time with so many threads each (run/bench_record.h). */
+struct probe_part {
+    enum probe_what what;
+    enum precision precision; /* of a product */
+    int64_t size[3];          /* m, n, k; bytes; parameters of AdamW in fp32; bytes */
+    int64_t threads, at_once;
+    double seconds;
+};
+
 struct probe_input {
     const struct probe_run *runs;
     size_t n;
     const struct probe_collective *collectives;
     size_t n_collectives;
+    const struct probe_part *parts;
+    size_t n_parts;
     const struct rates *base; /* what is not measured stays as it is here */
     const char *stack, *source, *date;
 };

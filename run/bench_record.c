@@ -10,6 +10,13 @@
 
 static const char *const path_names[BENCH_PATHS] = {"shared_memory", "tcp"};
 
+static const char *const what_names[BENCH_WHATS] = {"product", "memory", "optimizer", "disk"};
+
+const char *bench_what_name(enum bench_what w)
+{
+    return what_names[w];
+}
+
 const char *bench_path_name(enum bench_path p)
 {
     return path_names[p];
@@ -18,6 +25,7 @@ const char *bench_path_name(enum bench_path p)
 void bench_release(struct bench *b)
 {
     free(b->collectives);
+    free(b->parts);
     free(b->step_s);
     free(b->op_s);
     free(b->op_shared);
@@ -74,14 +82,30 @@ static struct json *collectives_json(const struct bench *b)
     return list;
 }
 
-struct json *bench_to_json(const struct bench *b)
+static struct json *parts_json(const struct bench *b)
 {
-    struct json *v = json_obj(), *ops = json_arr();
+    struct json *list = json_arr();
+    for (size_t i = 0; i < b->n_parts; i++) {
+        const struct bench_part *p = &b->parts[i];
+        struct json *v = json_obj(), *size = json_arr();
+        json_add_str(v, "what", bench_what_name(p->what));
+        json_add_str(v, "form", p->form);
+        for (int k = 0; k < 3 && p->size[k] > 0; k++)
+            json_push_num(size, (double)p->size[k]);
+        json_add(v, "size", size);
+        json_add_int(v, "threads", p->threads);
+        json_add_int(v, "at_once", p->at_once);
+        json_add_num(v, "seconds", p->seconds);
+        json_push(list, v);
+    }
+    return list;
+}
+
+static void add_steps(struct json *v, const struct bench *b)
+{
+    struct json *ops = json_arr();
     char hex[HASH128_HEX];
     hash128_hex(b->schedule, hex);
-    json_add_str(v, "schema", "bench/1");
-    json_add_str(v, "program", b->program);
-    json_add_str(v, "kernels", b->kernels);
     json_add_int(v, "ranks", b->ranks);
     json_add_int(v, "threads", b->threads);
     json_add_str(v, "schedule", hex);
@@ -92,8 +116,20 @@ struct json *bench_to_json(const struct bench *b)
         json_push(ops, numbers(pair, 2));
     }
     json_add(v, "operations", ops);
+}
+
+struct json *bench_to_json(const struct bench *b)
+{
+    struct json *v = json_obj();
+    json_add_str(v, "schema", "bench/1");
+    json_add_str(v, "program", b->program);
+    json_add_str(v, "kernels", b->kernels);
+    if (b->has_steps)
+        add_steps(v, b);
     if (b->n_collectives > 0)
         json_add(v, "collectives", collectives_json(b));
+    if (b->n_parts > 0)
+        json_add(v, "parts", parts_json(b));
     return v;
 }
 
@@ -177,29 +213,75 @@ static enum rc read_collectives(struct bench *b, const struct json *v, struct er
     return RC_OK;
 }
 
+static enum rc read_part(struct bench_part *p, const struct json *v, struct err *e)
+{
+    const char *what = json_str(v, "what", ""), *form = json_str(v, "form", "");
+    const struct json *size = json_get(v, "size");
+    int w = 0;
+    while (w < BENCH_WHATS && strcmp(what_names[w], what) != 0)
+        w++;
+    p->what = (enum bench_what)w;
+    str_copy(p->form, sizeof p->form, form);
+    p->seconds = json_num(v, "seconds", NAN);
+    for (size_t i = 0; i < 3 && i < json_len(size); i++) {
+        double x = json_as_num(json_at(size, i), 0);
+        p->size[i] = x >= 1 && x < 1e15 ? (int64_t)x : 0;
+    }
+    bool is_sized = p->size[0] > 0 && (w != BENCH_PRODUCT || (p->size[1] > 0 && p->size[2] > 0));
+    if (w == BENCH_WHATS || !is_sized || !(p->seconds > 0 && p->seconds < 1e9))
+        return err_set(e, RC_INVALID, "nothing known, no size or no duration that makes sense");
+    enum rc rc = json_need_int(v, "threads", 1, 65536, &p->threads, e);
+    return rc ? rc : json_need_int(v, "at_once", 1, 65536, &p->at_once, e);
+}
+
+static enum rc read_parts(struct bench *b, const struct json *v, struct err *e)
+{
+    const struct json *list = json_get(v, "parts");
+    size_t n = json_len(list);
+    if (n > BENCH_MAX_PARTS)
+        return err_set(e, RC_LIMIT, "more than %d parts", BENCH_MAX_PARTS);
+    b->parts = base_calloc(n + 1, sizeof *b->parts);
+    for (; b->n_parts < n; b->n_parts++) {
+        enum rc rc = read_part(&b->parts[b->n_parts], json_at(list, b->n_parts), e);
+        if (rc)
+            return err_in(e, "part %zu", b->n_parts + 1);
+    }
+    return RC_OK;
+}
+
+static enum rc read_plan(struct bench *b, const struct json *v, struct err *e)
+{
+    const char *hex = "";
+    b->has_steps = json_get(v, "schedule");
+    if (!b->has_steps)
+        return RC_OK;
+    enum rc rc = json_need_int(v, "ranks", 1, 65536, &b->ranks, e);
+    if (!rc)
+        rc = json_need_int(v, "threads", 1, 65536, &b->threads, e);
+    if (!rc)
+        rc = json_need_str(v, "schedule", &hex, e);
+    if (!rc && !hash128_from_hex(&b->schedule, hex))
+        rc = err_set(e, RC_INVALID, "'schedule' is not 32 hex digits");
+    if (!rc)
+        rc = read_steps(b, v, e);
+    return rc ? rc : read_ops(b, v, e);
+}
+
 enum rc bench_from_json(struct bench *out, const struct json *v, struct err *e)
 {
     struct bench b = {0};
-    const char *program = "", *kernels = "", *hex = "";
+    const char *program = "", *kernels = "";
     enum rc rc = json_need_schema(v, "bench/1", e);
     if (!rc)
         rc = json_need_str(v, "program", &program, e);
     if (!rc)
         rc = json_need_str(v, "kernels", &kernels, e);
     if (!rc)
-        rc = json_need_int(v, "ranks", 1, 65536, &b.ranks, e);
-    if (!rc)
-        rc = json_need_int(v, "threads", 1, 65536, &b.threads, e);
-    if (!rc)
-        rc = json_need_str(v, "schedule", &hex, e);
-    if (!rc && !hash128_from_hex(&b.schedule, hex))
-        rc = err_set(e, RC_INVALID, "'schedule' is not 32 hex digits");
-    if (!rc)
-        rc = read_steps(&b, v, e);
-    if (!rc)
-        rc = read_ops(&b, v, e);
+        rc = read_plan(&b, v, e);
     if (!rc)
         rc = read_collectives(&b, v, e);
+    if (!rc)
+        rc = read_parts(&b, v, e);
     if (rc) {
         bench_release(&b);
         return rc;

@@ -19,6 +19,8 @@ later_plans_are_made_of_what_a_probe_saw() {
     jq -e '.calibration.entries[0] | .device == "cpu" and .stack == "berth" and .prior == false and
         .values.matmul_fp32_of_peak > 0 and .values.attention_efficiency > 0 and
         .values.link_bytes_per_s > 0 and .values.external_bytes > 0 and
+        .values.host_bytes_per_s > 0 and .values.host_adam_bytes_per_param > 0 and
+        .values.matmul_fp8_speedup > 0 and .values.matmul_thread_loss > 0 and
         .values.fabric_stream_bytes_per_s > 0 and .values.fabric_tcp_hop_s >= 50e-6' "$tmp/out"
     plan 1 ddp again
     jq -e '.constants.matmul_fp32_of_peak.source | startswith("berth probe: 2 plans")' "$tmp/again.json"
@@ -44,6 +46,18 @@ what_is_written_elsewhere_is_used_on_demand_only() {
     jq -e '.constants.matmul_fp32_of_peak.source | startswith("berth probe")' "$tmp/with.json"
 }
 
+parts_are_benched_without_a_plan() {
+    exits 0 "$engine" bench --products 2 --memory 2 --optimizer 1 --nvme-dir "$tmp"
+    jq -e '.schema == "bench/1" and (has("step_seconds") | not) and
+        ([.parts[] | select(.what == "product") | .form] | unique == ["bf16", "fp32", "fp8"]) and
+        ([.parts[] | select(.what == "product") | [.threads, .at_once]] | unique == [[1, 2], [2, 1]]) and
+        ([.parts[].what] | unique == ["disk", "memory", "optimizer", "product"]) and
+        (.parts | all(.seconds > 0 and .size[0] > 0))' "$tmp/out"
+    exits 2 "$engine" bench
+    says "usage: berth-engine bench" "$tmp/err"
+    exits 2 "$engine" bench --products 100000
+}
+
 a_broken_file_of_constants_is_named() {
     echo '{"schema": "calibration/1", "entries": [{"device": "cpu"}]}' >"$data/calibration.json"
     exits 2 "$berth" plan --here --model tiny-llama --tokens 100k
@@ -60,6 +74,7 @@ what_a_plan_keeps_on_disk_goes_to_folders_that_are_empty_afterwards() {
     says 'name folders for it with --nvme-dir' "$tmp/err"
     exits 0 "$berth" probe --plan "$tmp/disk.json" --steps 4 -q -o "$tmp/mine.json" \
         --nvme-dir "$tmp/nvme0,$tmp/nvme1"
+    jq -e '.entries[0].values.disk_bytes_per_s > 0' "$tmp/mine.json"
     [ -z "$(ls -A "$tmp/nvme0" "$tmp/nvme1" | grep -v :)" ]
     exits 2 "$berth" probe --plan "$tmp/disk.json" --steps 4 -q --nvme-dir nvme0
     says "'nvme0' for states on disk needs an absolute path" "$tmp/err"
@@ -99,7 +114,8 @@ nothing_is_left_when_it_is_interrupted() {
 
 for f in later_plans_are_made_of_what_a_probe_saw \
     another_probe_of_the_processor_takes_the_place_of_the_first \
-    what_is_written_elsewhere_is_used_on_demand_only a_broken_file_of_constants_is_named \
+    what_is_written_elsewhere_is_used_on_demand_only parts_are_benched_without_a_plan \
+    a_broken_file_of_constants_is_named \
     what_a_plan_keeps_on_disk_goes_to_folders_that_are_empty_afterwards \
     what_cannot_be_probed_is_refused nothing_is_left_when_it_is_interrupted; do
     t "$f" "$f"

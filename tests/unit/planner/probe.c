@@ -230,6 +230,69 @@ static void operations_beside_others_are_left_out(void **state)
     release(&o);
 }
 
+/* A plan of two threads that was slow while it ran must not be taken for what threads lose, nor a
+ * precision that no plan has for what it was expected to be. */
+static void products_timed_by_themselves_tell_of_threads_and_precisions(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct rates *base = builtin(), *truth = imaginary(base), *found = NULL;
+    struct observed o[2];
+    struct json *document = NULL;
+    observe(&o[0], truth, with(STRATEGY_DDP, 1, 256, 4), 2);
+    observe(&o[1], truth, with(STRATEGY_ZERO3, 2, 128, 2), 1);
+    for (int32_t i = 0; i < o[0].schedule->n_ops; i++)
+        o[0].op_s[i] *= 1.3;
+    /* fp32 at 50 GFLOP/s a thread, bf16 a quarter faster, fp8 a tenth slower than that; a second
+     * thread loses a tenth. Memory 40 GB/s, parameters 1.6e9 a second, the disk 2 GB/s */
+    static const double flops_per_s[] = {50e9, 62.5e9, 56.25e9};
+    static const enum precision precisions[] = {PRECISION_FP32, PRECISION_BF16, PRECISION_FP8};
+    struct probe_part parts[3 * 2 * 2 + 3];
+    size_t n = 0;
+    for (int shape = 1; shape <= 2; shape++)
+        for (int64_t threads = 1; threads <= 2; threads++)
+            for (int p = 0; p < 3; p++)
+                parts[n++] = (struct probe_part){.what = PROBE_PRODUCT,
+                    .precision = precisions[p],
+                    .size = {512, 1024, 768 * shape},
+                    .threads = threads,
+                    .at_once = 2 / threads,
+                    .seconds = 2.0 * 512 * 1024 * 768 * shape / flops_per_s[p] /
+                               (threads == 2 ? 2 / 1.1 : 1)};
+    parts[n++] = (struct probe_part){PROBE_MEMORY, 0, {1 << 20}, 1, 2, (1 << 20) / 20e9};
+    parts[n++] = (struct probe_part){PROBE_OPTIMIZER, 0, {1 << 20}, 2, 1, (1 << 20) / 1.6e9};
+    parts[n++] = (struct probe_part){PROBE_DISK, 0, {1 << 20}, 1, 1, (1 << 20) / 2e9};
+    struct probe_run runs[] = {o[0].run, o[1].run};
+    struct probe_input in = {.runs = runs,
+        .n = 2,
+        .parts = parts,
+        .n_parts = n,
+        .base = base,
+        .stack = "berth",
+        .source = "test",
+        .date = "2026-12-01"};
+    if (probe_fit(&document, &in, &e) || rates_with(&found, base, document, &e))
+        fail_msg("%s", e.msg);
+    const struct json *values = json_get(json_at(json_get(document, "entries"), 0), "values");
+    assert_near(json_num(values, "matmul_thread_loss", 0), 0.1, 0.001);
+    assert_near(json_num(values, "matmul_fp8_speedup", 0), 0.9, 0.001);
+    assert_near(json_num(values, "matmul_of_peak", 0) / json_num(values, "matmul_fp32_of_peak", 1),
+        1.25, 0.001);
+    assert_near(json_num(values, "host_bytes_per_s", 0), 40e9, 0.001);
+    assert_near(json_num(values, "core_bytes_per_s", 0), 20e9, 0.001);
+    assert_near(json_num(values, "host_adam_bytes_per_param", 0), 25, 0.001);
+    assert_near(json_num(values, "disk_bytes_per_s", 0), 2e9, 0.001);
+    struct machine mc;
+    assert_int_equal(machine_make(&mc, found, &o[1].run.hw, "berth", &e), RC_OK);
+    assert_near(mc.host_bytes_per_s, 40e9, 0.001);
+    json_free(document);
+    rates_free(found);
+    rates_free(truth);
+    rates_free(base);
+    release(&o[0]);
+    release(&o[1]);
+}
+
 /* As the machine would price them, with rates that it does not know yet. */
 static double timed_s(bool is_tcp, double ranks, double passes, double bytes)
 {
@@ -342,6 +405,7 @@ int test_probe(void)
         cmocka_unit_test(steps_longer_than_their_operations_are_slower_throughout),
         cmocka_unit_test(operations_beside_others_are_left_out),
         cmocka_unit_test(collectives_timed_by_themselves_tell_shared_memory_from_connections),
+        cmocka_unit_test(products_timed_by_themselves_tell_of_threads_and_precisions),
         cmocka_unit_test(runs_of_different_hardware_are_refused),
         cmocka_unit_test(processors_get_short_names),
     };

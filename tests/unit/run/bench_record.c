@@ -29,6 +29,7 @@ static void what_is_written_reads_back(void **state)
     double steps[] = {1.5, 1.25, 9}, seconds[] = {0.001, NAN}, shared[] = {0.25, NAN};
     struct bench b = {.program = "berth-engine 1",
         .kernels = "v3",
+        .has_steps = true,
         .ranks = 2,
         .threads = 1,
         .schedule = {0x0011223344556677, 0x8899aabbccddeeff},
@@ -61,15 +62,38 @@ static void what_is_written_reads_back(void **state)
     json_free(v);
 }
 
+static void parts_read_back_and_need_no_steps(void **state)
+{
+    (void)state;
+    struct err e = ERR_INIT;
+    struct bench_part parts[] = {{BENCH_PRODUCT, "fp8", {512, 2304, 768}, 2, 1, 0.01},
+        {BENCH_DISK, "mixed", {1 << 20}, 1, 1, 2}};
+    struct bench back, b = {.program = "p", .kernels = "k", .parts = parts, .n_parts = 2};
+    struct json *v = bench_to_json(&b);
+    assert_null(json_get(v, "schedule"));
+    assert_int_equal(bench_from_json(&back, v, &e), RC_OK);
+    assert_false(back.has_steps);
+    assert_int_equal(back.n_parts, 2);
+    assert_int_equal(back.parts[0].what, BENCH_PRODUCT);
+    assert_string_equal(back.parts[0].form, "fp8");
+    assert_memory_equal(back.parts[0].size, parts[0].size, sizeof parts[0].size);
+    assert_int_equal(back.parts[0].threads, 2);
+    assert_int_equal(back.parts[1].what, BENCH_DISK);
+    assert_true(back.parts[1].seconds >= 2 && back.parts[1].seconds <= 2);
+    bench_release(&back);
+    json_free(v);
+}
+
 static void documents_that_cannot_be_true_are_refused(void **state)
 {
     (void)state;
-#define HEAD "{\"schema\":\"bench/1\",\"program\":\"p\",\"kernels\":\"k\",\"threads\":1,"
+#define PARTS "{\"schema\":\"bench/1\",\"program\":\"p\",\"kernels\":\"k\",\"parts\":[{\"what\":"
+#define HEAD  "{\"schema\":\"bench/1\",\"program\":\"p\",\"kernels\":\"k\",\"threads\":1,"
     static const struct {
         const char *text, *says;
     } t[] = {
         {"{\"schema\":\"bench/2\"}", "bench/2"},
-        {HEAD "\"ranks\":0}", "ranks"},
+        {HEAD "\"ranks\":0,\"schedule\":\"" HASH "\"}", "ranks"},
         {HEAD "\"ranks\":1,\"schedule\":\"xyz\"}", "32 hex digits"},
         {HEAD "\"ranks\":1,\"schedule\":\"" HASH "\",\"step_seconds\":[]}", "step_seconds"},
         {HEAD "\"ranks\":1,\"schedule\":\"" HASH "\",\"step_seconds\":[1,-1]}", "entry 2"},
@@ -80,6 +104,9 @@ static void documents_that_cannot_be_true_are_refused(void **state)
             "operation 0"},
         {HEAD "\"ranks\":1,\"schedule\":\"" HASH "\",\"step_seconds\":[1],\"operations\":[[1,2]]}",
             "operation 0"},
+        {PARTS "\"luck\",\"size\":[1],\"threads\":1,\"at_once\":1,\"seconds\":1}]}", "part 1"},
+        {PARTS "\"product\",\"size\":[4],\"threads\":1,\"at_once\":1,\"seconds\":1}]}", "no size"},
+        {PARTS "\"disk\",\"size\":[4],\"threads\":0,\"at_once\":1,\"seconds\":1}]}", "threads"},
     };
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         struct err e = ERR_INIT;
@@ -97,6 +124,7 @@ int test_bench_record(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(parts_read_back_and_need_no_steps),
         cmocka_unit_test(documents_that_cannot_be_true_are_refused),
     };
     return cmocka_run_group_tests_name("bench_record", tests, NULL, NULL);
