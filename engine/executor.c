@@ -336,8 +336,8 @@ enum rc executor_step(struct executor *x, const struct step_params *p, fill_fn *
     out->grad_norm = sqrt(scalars[SCALAR_SQUARES]);
     out->is_stop = scalars[SCALAR_STOP] > 0;
     out->is_save = scalars[SCALAR_SAVE] > 0;
-    out->is_skipped = !isfinite(out->grad_norm) || out->grad_norm > x->context.max_grad_norm ||
-                      out->loss > x->context.max_loss;
+    out->is_skipped = !(out->targets > 0) || !isfinite(out->grad_norm) ||
+                      out->grad_norm > x->context.max_grad_norm || out->loss > x->context.max_loss;
     x->is_pending = strategy_defers_update(&x->s->strategy) && !out->is_skipped;
     return RC_OK;
 }

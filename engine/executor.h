@@ -52,10 +52,11 @@ struct step_params {
 typedef enum rc fill_fn(void *arg, int64_t micro, const struct micro_data *out, struct err *e);
 
 struct step_result {
-    double loss;           /* mean over all target tokens of all ranks, nats */
-    double targets;        /* all ranks */
-    double grad_norm;      /* before clipping */
-    bool is_skipped;       /* the norm was not finite, or above a limit: no update was made */
+    double loss;      /* mean over all target tokens of all ranks, nats */
+    double targets;   /* all ranks */
+    double grad_norm; /* before clipping */
+    bool is_skipped;  /* the norm was not finite, or above a limit, or there were no targets: no
+                         update was made */
     bool is_stop, is_save; /* some rank wants it; the same on all ranks */
     double step_s;
     double busy_s[LANE_COUNT];

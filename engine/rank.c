@@ -41,7 +41,7 @@ struct rank_run {
     int64_t samples; /* consumed by all ranks in the finished steps */
     struct guard guard;
     int64_t rolled_back_to; /* step of the last roll-back; -1: there was none */
-    bool wants_stop, wants_save;
+    bool wants_stop, wants_save, has_said_masked;
     int64_t merged;       /* requests for a save that came while another was wanted or ran */
     double saved_s;       /* when the last save began */
     int64_t memory_bytes; /* slabs and external, measured after the warm-up; -1 unknown */
@@ -388,9 +388,24 @@ static enum rc roll_back(struct rank_run *r, struct err *e)
     return RC_OK;
 }
 
+/* Said once: there may be many. */
+static void note_masked(struct rank_run *r)
+{
+    if (is_first(r) && !r->has_said_masked)
+        fprintf(stderr,
+            "berth-engine: all targets of step %" PRId64 " are masked: it has no loss and makes no "
+            "update; such steps say so in the metrics (is_skipped) from here on\n",
+            r->step);
+    r->has_said_masked = true;
+}
+
 static enum rc check_numbers(struct rank_run *r, const struct step_result *out, struct err *e)
 {
     const struct training *t = &r->training;
+    if (!(out->targets > 0)) { /* of the data, and no sign of divergence */
+        note_masked(r);
+        return RC_OK;
+    }
     guard_note(&r->guard, out->loss, out->grad_norm, out->is_skipped);
     if (!guard_has_diverged(&r->guard, t->max_skipped))
         return RC_OK;

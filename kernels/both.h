@@ -26,7 +26,7 @@ K_BOTH bool k_gate_is_open(const struct k_gate *g, double *clip)
     double norm = sqrt(*g->squares), loss = *g->loss_sum / *g->targets;
     if (g->clip_norm > 0 && norm > g->clip_norm)
         *clip = g->clip_norm / (norm + 1e-6);
-    return isfinite(norm) && norm <= g->max_norm && !(loss > g->max_loss);
+    return *g->targets > 0 && isfinite(norm) && norm <= g->max_norm && !(loss > g->max_loss);
 }
 
 /* What one stands for in a tensor whose largest magnitude is amax: the least power of two with

@@ -295,7 +295,8 @@ struct k_gate {
     const double *squares; /* of the gradient's norm; NULL: counts, factor 1 */
     const double *loss_sum, *targets;
     double clip_norm;          /* longer gradients are made that long; 0: none are */
-    double max_norm, max_loss; /* above them, or where the norm is not finite, nothing counts */
+    double max_norm, max_loss; /* above them, or where the norm is not finite or there were no
+                                  targets, nothing counts */
 };
 
 /* One AdamW step (decoupled decay) on a range with one weight decay:

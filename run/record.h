@@ -28,7 +28,7 @@ int record_collective(enum op_kind kind);
 struct record_metrics {
     int64_t step;     /* 1 for the first optimizer step */
     double wall_s;    /* seconds since 1970 when the step ended */
-    double loss;      /* mean over the targets of the step, nats */
+    double loss;      /* mean over the targets of the step, nats; NaN where all were masked */
     double lr;        /* learning rate used */
     double grad_norm; /* global, before clipping */
     double step_seconds;
@@ -40,7 +40,7 @@ struct record_metrics {
     int64_t tokens;           /* trained so far, all ranks */
     double tokens_per_second; /* all ranks */
     double mfu;               /* 0..1, see the plan's flops_definition */
-    bool is_skipped;          /* no update: the gradient was not finite, or a spike */
+    bool is_skipped;          /* no update: the gradient was not finite, a spike, or no target */
     bool is_spike;            /* loss or norm were finite and far above those before */
     int64_t memory_bytes;     /* of rank 0: slabs and what lies outside them (external) */
 };

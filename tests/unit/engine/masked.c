@@ -198,9 +198,47 @@ static void losses_and_gradients_are_means_over_the_targets_of_all_ranks(void **
     }
 }
 
+/* Nothing was learnt, so nothing decays and no momentum moves on. */
+static void masked_step(struct rank *r)
+{
+    struct step *st = r->arg;
+    struct err e = ERR_INIT;
+    struct filling f = {r, st};
+    struct step_params p = {
+        .step = 1, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.5};
+    struct step_result out;
+    ranks_check(init_state(r->x, 42, &e), &e);
+    uint64_t before = ranks_state_hash(r);
+    ranks_check(executor_step(r->x, &p, fill, &f, &out, &e), &e);
+    ranks_check(executor_flush(r->x, &e), &e);
+    uint64_t after = ranks_state_hash(r);
+    if (!out.is_skipped || !isnan(out.loss) || out.targets > 0 || after != before)
+        ranks_check(err_set(&e, RC_FAILED, "a step without targets was one"), &e);
+}
+
+static void a_step_without_targets_makes_no_update(void **state)
+{
+    (void)state;
+    struct data *d = open_data(200);
+    struct step st = {.data = d};
+    while (data_targets(d, st.first) > 0)
+        st.first++;
+    for (int offloads = 0; offloads < 2; offloads++) {
+        struct rank_options o = {
+            .model = "tiny-llama", .strategy = strategy_default(STRATEGY_ZERO3, 1, 1)};
+        o.strategy.seq = SEQ;
+        o.strategy.micro_batch = o.strategy.grad_accum = 1;
+        o.strategy.precision = PRECISION_FP32;
+        o.strategy.offload = offloads ? OFFLOAD_OPTIMIZER : 0;
+        ranks_run(&o, masked_step, &st);
+    }
+    data_close(d);
+}
+
 int test_masked(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_without_targets_makes_no_update),
         cmocka_unit_test(losses_and_gradients_are_means_over_the_targets_of_all_ranks),
     };
     return cmocka_run_group_tests_name("engine/masked", tests, NULL, NULL);
