@@ -149,10 +149,12 @@ UNIT_tui := tui launcher run planner inventory/sources inventory base
 UNIT_EXTRA_planner := -lcminpack
 UNIT_EXTRA_kernels := -lstdc++
 GPU_SRC := $(wildcard kernels/*.cu)
-ON_CPU_OBJ := $(patsubst kernels/%.cu,$(BUILD)/obj/on_cpu/%.o,$(GPU_SRC)) $(BUILD)/obj/on_cpu/cuda_on_cpu.o
+ON_CPU_OBJ := $(patsubst kernels/%.cu,$(BUILD)/obj/on_cpu/%.o,$(GPU_SRC)) $(BUILD)/obj/on_cpu/cuda_on_cpu.o \
+              $(BUILD)/obj/tests/lib/gpu_on_cpu.o
 UNIT_OBJ_kernels := $(ON_CPU_OBJ)
+UNIT_OBJ_engine := $(ON_CPU_OBJ)
 UNIT_EXTRA_launcher := -lssh2
-UNIT_EXTRA_engine := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+UNIT_EXTRA_engine := -lstdc++ -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 UNIT_EXTRA_cli := -lssh2 -lncursesw -ltinfo -lcminpack
 UNIT_EXTRA_tui := -lssh2 -lncursesw -ltinfo -lcminpack
 

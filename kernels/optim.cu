@@ -251,6 +251,7 @@ GPU_INLINE void store_moment(const struct k_moment &m, const float *v, struct ow
     }
     if (m.form == K_MOMENT_BLOCKS) {
         scale = gpu_warp_max(largest);
+        __syncwarp(); /* all have read the old one */
         if (threadIdx.x == 0)
             m.scale[piece] = scale;
     }

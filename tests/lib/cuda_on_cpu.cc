@@ -1,6 +1,7 @@
 /* Fibers of cuda_on_cpu.h. Compiled without the thread sanitizer, told of it by ON_CPU_TSAN. */
 #include "tests/lib/cuda_on_cpu.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <ucontext.h>
@@ -262,9 +263,11 @@ static void check_launch(dim3 g, dim3 b)
 
 void launch(dim3 g, dim3 b, void (*f)(const void *), const void *arg)
 {
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     static bool has_seed;
     const char *seed = getenv("CUDA_ON_CPU_SEED");
     check_launch(g, b);
+    pthread_mutex_lock(&one_at_a_time);
     if (!has_seed && seed)
         random_state = 88172645463325252u * (uint64_t)atoi(seed);
     has_seed = true;
@@ -287,6 +290,7 @@ void launch(dim3 g, dim3 b, void (*f)(const void *), const void *arg)
         for (at_block.y = 0; at_block.y < g.y; at_block.y++)
             for (at_block.x = 0; at_block.x < g.x; at_block.x++)
                 run_block();
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
 /* --- meeting --- */
@@ -367,12 +371,23 @@ void fresh(void *p, size_t bytes)
 
 } // namespace on_cpu
 
-const struct gpu_lane *cuda_on_cpu_lane(void)
-{
-    static struct gpu_lane lane;
-    if (!lane.scratch) {
+/* Of the calling thread. */
+struct scratch_lane {
+    struct gpu_lane lane;
+    scratch_lane()
+    {
+        lane.stream = nullptr;
         lane.scratch = aligned_alloc(256, GPU_SCRATCH_BYTES);
         memset(lane.scratch, 0xff, GPU_SCRATCH_BYTES);
     }
-    return &lane;
+    ~scratch_lane()
+    {
+        free(lane.scratch);
+    }
+};
+
+const struct gpu_lane *cuda_on_cpu_lane(void)
+{
+    static thread_local scratch_lane lane;
+    return &lane.lane;
 }

@@ -20,7 +20,8 @@
 
 #include "kernels/gpu_table.h"
 
-/* The one lane there is; its scratch is filled with NaN at the start. */
+/* The lane of the calling thread; its scratch is filled with NaN at the start. Threads launch one
+ * after the other. */
 const struct gpu_lane *cuda_on_cpu_lane(void);
 
 /* --- the language --- */

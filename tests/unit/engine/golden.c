@@ -13,6 +13,7 @@
 #include "engine/init.h"
 #include "engine/safetensors.h"
 #include "lib_ranks.h"
+#include "tests/lib/gpu_on_cpu.h"
 
 enum { STEPS = 20, BATCH = 4, SEQ = 24 };
 
@@ -50,6 +51,7 @@ struct golden {
     struct model model;
     const char *folder;
     bool is_packed;
+    const struct kernels *kernels; /* NULL: the CPU's best */
     struct st_reader *numbers;
     double lr[STEPS];
     int32_t tokens[STEPS * BATCH * SEQ], targets[STEPS * BATCH * SEQ];
@@ -73,6 +75,7 @@ static void golden_open(struct golden *g, const char *folder)
     ranks_check(model_find(&g->model, path, &e), &e);
     g->folder = folder;
     g->is_packed = false;
+    g->kernels = NULL;
     snprintf(path, sizeof(path), "%s/golden.safetensors", folder);
     ranks_check(st_open(&g->numbers, path, &e), &e);
     read_all(g->numbers, "tokens", g->tokens, sizeof(g->tokens));
@@ -250,7 +253,8 @@ static struct strategy strategy_of(enum strategy_kind kind, int64_t ranks, int64
 static void run(struct training *t, struct strategy s)
 {
     s.doc_tokens = t->golden->is_packed ? 5 : 0;
-    struct rank_options o = {.config = &t->golden->model, .strategy = s, .threads = 1};
+    struct rank_options o = {
+        .config = &t->golden->model, .strategy = s, .threads = 1, .kernels = t->golden->kernels};
     ranks_run(&o, train, t);
 }
 
@@ -307,6 +311,21 @@ static void gradients_match_double_precision_tensor_by_tensor(void **state)
         golden_open_packed(&g, packed_folders[f]);
         check_gradients(&g);
     }
+}
+
+/* Operations are the same whose kernels they call: those of GPUs, here on the CPU. */
+static void gradients_of_the_kernels_of_gpus_match_too(void **state)
+{
+    (void)state;
+    struct golden g;
+    for (size_t f = 0; f < BASE_COUNT(folders); f++) {
+        golden_open(&g, folders[f]);
+        g.kernels = gpu_table_on_cpu();
+        check_gradients(&g);
+    }
+    golden_open_packed(&g, packed_folders[1]);
+    g.kernels = gpu_table_on_cpu();
+    check_gradients(&g);
 }
 
 /* --- gradients in bf16 --- */
@@ -431,6 +450,18 @@ static void twenty_steps_follow_the_double_precision_curve(void **state)
         golden_open_packed(&g, packed_folders[f]);
         check_curve(&g, strategy_of(STRATEGY_DDP, 1, 1), "packed, one rank");
         check_curve(&g, strategy_of(STRATEGY_ZERO1, 2, 2), "packed, zero1 on two ranks");
+        golden_close(&g);
+    }
+}
+
+static void kernels_of_gpus_follow_the_curve_too(void **state)
+{
+    (void)state;
+    struct golden g;
+    for (size_t f = 0; f < BASE_COUNT(packed_folders); f++) {
+        golden_open(&g, packed_folders[f]);
+        g.kernels = gpu_table_on_cpu();
+        check_curve(&g, strategy_of(STRATEGY_ZERO3, 2, 1), "kernels of GPUs, zero3 on two ranks");
         golden_close(&g);
     }
 }
@@ -622,11 +653,13 @@ int test_golden(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_double_precision_tensor_by_tensor),
+        cmocka_unit_test(gradients_of_the_kernels_of_gpus_match_too),
         cmocka_unit_test(bf16_gradients_lie_within_the_spread_of_pytorchs),
         cmocka_unit_test(twenty_steps_in_bf16_stay_as_close_as_pytorchs),
         cmocka_unit_test(twenty_steps_of_weights_alone_stay_near),
         cmocka_unit_test(twenty_steps_with_moments_in_8_bits_stay_near),
         cmocka_unit_test(twenty_steps_follow_the_double_precision_curve),
+        cmocka_unit_test(kernels_of_gpus_follow_the_curve_too),
         cmocka_unit_test(twenty_steps_of_sgd_follow_the_double_precision_curve),
         cmocka_unit_test(fp8_gradients_are_as_far_off_as_pytorchs),
         cmocka_unit_test(twenty_steps_in_fp8_stay_as_close_as_pytorchs_and_near_bf16),

@@ -107,7 +107,7 @@ void ranks_run(const struct rank_options *o, void (*fn)(struct rank *r), void *a
             .token = {1, 2, 3},
             .connect_deadline_s = 20,
             .deadline_s = o->deadline_s > 0 ? o->deadline_s : 60,
-            .kernels = kernels_best()};
+            .kernels = o->kernels ? o->kernels : kernels_best()};
         ranks_check(comm_listen(&start[i].comm.listen_fd, &port, &e), &e);
         snprintf(names[i], sizeof(names[i]), "127.0.0.1:%d", port);
         peers[i] = names[i];

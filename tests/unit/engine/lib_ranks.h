@@ -25,6 +25,7 @@ struct rank_options {
     const struct model *config;
     struct strategy strategy;
     int threads;
+    const struct kernels *kernels; /* NULL: the best */
     bool is_poisoning;
     FILE *trace;                  /* of rank 0 */
     const char *const *disk_dirs; /* default /tmp */

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "kernels/kernels.h"
 #include "kernels/parallel.h"
+#include "tests/lib/gpu_on_cpu.h"
 
 #define UNUSED_OK static inline __attribute__((unused))
 
@@ -160,8 +161,6 @@ UNUSED_OK void assert_result(
 
 /* --- every table this machine runs --- */
 
-/* The kernels of GPUs, run on the CPU (tests/lib/cuda_on_cpu.h); products are those of the CPU. */
-const struct kernels *gpu_table_on_cpu(void);
 
 /* The next after k, the first after NULL, NULL after the last. */
 UNUSED_OK const struct kernels *table_after(const struct kernels *k)
