@@ -322,6 +322,17 @@ static enum rc find_way(struct disk *d, struct err *e)
     return RC_OK;
 }
 
+static enum rc reserve_addresses(struct disk *d, struct err *e)
+{
+    size_t bytes = (size_t)d->o.bytes;
+    void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return err_sys(e, RC_LIMIT, "cannot reserve %zu addresses; see ulimit -v", bytes);
+    d->base = base;
+    return RC_OK;
+}
+
+/* Room first: what is too much for the drives may be too many addresses as well. */
 enum rc disk_open(struct disk **out, const struct disk_options *o, struct err *e)
 {
     *out = NULL;
@@ -332,15 +343,10 @@ enum rc disk_open(struct disk **out, const struct disk_options *o, struct err *e
     enum rc rc = RC_OK;
     d->o = *o;
     memset(d->fd, 0xff, sizeof d->fd);
-    void *base =
-        mmap(NULL, (size_t)o->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        rc = err_sys(
-            e, RC_LIMIT, "cannot reserve %lld addresses; see ulimit -v", (long long)o->bytes);
-    else
-        d->base = base;
     for (int i = 0; i < o->n_dirs && !rc; i++)
         rc = open_file(d, i, e);
+    if (!rc)
+        rc = reserve_addresses(d, e);
     if (!rc)
         rc = find_way(d, e);
     if (rc) {
