@@ -98,7 +98,7 @@ static char *private_memory(size_t bytes)
 
 static enum rc run_rank(const struct job *j, int rank, struct err *e)
 {
-    size_t scratch = (size_t)j->ranks * SCHEDULE_SLICE_BYTES, bytes = 2 * LARGEST + scratch;
+    size_t scratch = (size_t)schedule_sum_scratch_bytes(j->ranks), bytes = 2 * LARGEST + scratch;
     struct report *r = &j->report[rank];
     struct comm *c[BENCH_PATHS] = {NULL};
     void *slab = NULL;

@@ -14,6 +14,7 @@
 
 /* Payloads up to this cross hosts in one exchange of all with all: latency is what counts. */
 enum { SMALL_BYTES = 64 << 10 };
+enum { PAST_CACHE_ELEMS = 1 << 18 };
 
 static const char *const OPERATION_NAMES[] = {
     "all-gather", "reduce-scatter", "all-reduce", "sum", "exchange", "all-to-all"};
@@ -204,13 +205,21 @@ enum rc comm_all_gather(struct comm *c, enum comm_channel ch, enum op_group g, c
     return path->all_gather(&k, &p, e);
 }
 
+/* Large sums would push everything else out of a second-level cache. */
+static enum k_sum_way sum_way(int64_t elems, bool is_accumulating)
+{
+    if (is_accumulating)
+        return K_SUM_ADD;
+    return elems < PAST_CACHE_ELEMS ? K_SUM_STORE : K_SUM_PAST_CACHE;
+}
+
 enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group g,
     const float *full, float *shard, int64_t shard_elems, bool is_accumulating, void *scratch,
     struct err *e)
 {
     struct parts p = {full, shard_elems, shard_elems * comm_group_size(c, g)};
     struct call k = begin(c, ch, g, REDUCE_SCATTER, (uint64_t)p.total_elems * sizeof(float));
-    struct sum_into to = {shard, is_accumulating, scratch};
+    struct sum_into to = {shard, sum_way(shard_elems, is_accumulating), scratch};
     const struct comm_path *path = path_of(&k, full);
     struct pieces counted = parts_pieces(&p, NULL);
     count_reduce(&k, &counted, path == &comm_levels);
@@ -225,7 +234,8 @@ enum rc comm_all_reduce(struct comm *c, enum comm_channel ch, enum op_group g, f
         return RC_OK;
     struct parts p = {data, (elems + size - 1) / size, elems};
     struct call k = begin(c, ch, g, ALL_REDUCE, (uint64_t)elems * sizeof(float));
-    struct sum_into to = {data + p.part_elems * comm_group_rank(c, g), false, scratch};
+    struct sum_into to = {
+        data + p.part_elems * comm_group_rank(c, g), sum_way(p.part_elems, false), scratch};
     const struct comm_path *path = path_of(&k, data);
     struct pieces counted = parts_pieces(&p, NULL);
     count_reduce(&k, &counted, path == &comm_levels);

@@ -64,8 +64,8 @@ int comm_group_rank(const struct comm *c, enum op_group g);
 /* full = shards of the group in rank order. shard may point to the own part of full. */
 enum rc comm_all_gather(struct comm *c, enum comm_channel ch, enum op_group g, const void *shard,
     void *full, size_t shard_bytes, struct err *e);
-/* shard (+)= sum over ranks of their own-part-of-full. scratch: group size * SCHEDULE_SLICE_BYTES.
- * shard may be the own part of full when is_accumulating is false. */
+/* shard (+)= sum over ranks of their own-part-of-full. scratch: schedule_sum_scratch_bytes(group
+ * size). shard may be the own part of full when is_accumulating is false. */
 enum rc comm_reduce_scatter(struct comm *c, enum comm_channel ch, enum op_group g,
     const float *full, float *shard, int64_t shard_elems, bool is_accumulating, void *scratch,
     struct err *e);

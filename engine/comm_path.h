@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "engine/comm.h"
+#include "kernels/kernels.h"
 
 struct shm;
 
@@ -91,8 +92,8 @@ struct parts {
 
 struct sum_into {
     float *out;
-    bool is_accumulating;
-    char *scratch; /* group size * SCHEDULE_SLICE_BYTES */
+    enum k_sum_way way;
+    char *scratch; /* schedule_sum_scratch_bytes(group size) */
 };
 
 /* Every member's piece for every other. */

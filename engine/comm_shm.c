@@ -234,8 +234,7 @@ static void sum_part(const struct call *k, const struct parts *p, const struct s
     const float *src[COMM_MAX_LOCALS];
     for (int m = 0; m < g->n; m++)
         src[m] = (const float *)shm_vector(k, m) + p->part_elems * g->me;
-    k->c->o.kernels->sum_ranks_f32(
-        NULL, to->out, src, g->n, part_len(p, g->me), to->is_accumulating);
+    k->c->o.kernels->sum_ranks_f32(NULL, to->out, src, g->n, part_len(p, g->me), to->way);
 }
 
 /* Each slot holds a bit of every member's part. */
@@ -256,8 +255,7 @@ static enum rc reduce_by_slots(
         for (int m = 0; m < g->n && !rc; m++)
             src[m] = (const float *)(const void *)slot_of(k, m) + width * (size_t)g->me;
         if (!rc)
-            k->c->o.kernels->sum_ranks_f32(
-                NULL, to->out + at, src, g->n, (int64_t)n, to->is_accumulating);
+            k->c->o.kernels->sum_ranks_f32(NULL, to->out + at, src, g->n, (int64_t)n, to->way);
     }
     return rc;
 }
@@ -291,7 +289,7 @@ static enum rc sum_by_slots(const struct call *k, const struct parts *p, float *
         for (int m = 0; m < g->n && !rc; m++)
             src[m] = (const float *)(const void *)slot_of(k, m);
         if (!rc)
-            k->c->o.kernels->sum_ranks_f32(NULL, data + at, src, g->n, (int64_t)n, false);
+            k->c->o.kernels->sum_ranks_f32(NULL, data + at, src, g->n, (int64_t)n, K_SUM_STORE);
     }
     return rc;
 }

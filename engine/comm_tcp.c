@@ -8,12 +8,9 @@
 #include "kernels/kernels.h"
 
 enum { HEADER_MAGIC = 0x42455254, TRIES = 8 };
-/* Elements that come from a peer before they are summed, and of them so many at once, while the
- * others are still on their way. */
-enum {
-    RING = SCHEDULE_SLICE_BYTES / (int)sizeof(float),
-    SUMMED = RING / 4,
-};
+/* Elements summed at once, while others are still on their way: a slot holds a few times as many.
+ */
+enum { SUMMED = 4096 };
 
 /* A team reduces: what its flows need to make what they send, and where sums go to. */
 struct reduction {
@@ -21,6 +18,7 @@ struct reduction {
     const struct parts *p;
     const struct locals *l;
     const struct sum_into *to;
+    int64_t slot;         /* elements that may come from a peer before they are summed */
     int64_t mine, summed; /* elements of the own part, and how many of them are done */
 };
 
@@ -58,18 +56,21 @@ static void sum_locals(const struct call *k, const struct reduction *r, int memb
     const float *src[COMM_MAX_LOCALS];
     for (int i = 0; i < r->l->n; i++)
         src[i] = r->l->full[i] + r->p->part_elems * member + at;
-    k->c->o.kernels->sum_ranks_f32(NULL, to, src, r->l->n, count, false);
+    k->c->o.kernels->sum_ranks_f32(NULL, to, src, r->l->n, count, K_SUM_STORE);
 }
 
-static int64_t slice_len(int64_t left)
+/* The scratch is shared out among peers; where their parts are made here, each has a second slot
+ * for that, and the own part one. */
+static int64_t slot_elems(const struct call *k, const struct team *t, bool is_made)
 {
-    const int64_t slice = SCHEDULE_SLICE_BYTES / (int64_t)sizeof(float);
-    return left < slice ? left : slice;
+    int64_t slots = is_made ? 2 * t->n - 1 : t->n - 1;
+    int64_t elems = schedule_sum_scratch_bytes(call_group(k)->n) / (int64_t)sizeof(float);
+    return slots ? elems / slots / SUMMED * SUMMED : 0;
 }
 
-static char *slot(const struct reduction *r, int place)
+static float *slot(const struct reduction *r, int number)
 {
-    return r->to->scratch + (size_t)place * SCHEDULE_SLICE_BYTES;
+    return (float *)(void *)r->to->scratch + r->slot * number;
 }
 
 /* What this rank brings for elements [at, at + count) of its own part. */
@@ -79,7 +80,7 @@ static const float *own_slice(
     int mine = member_of(r->t, r->t->me);
     if (!r->l)
         return r->p->full + r->p->part_elems * mine + at;
-    float *slice = (float *)(void *)slot(r, r->t->me);
+    float *slice = slot(r, 2 * (r->t->n - 1));
     sum_locals(k, r, mine, at, count, slice);
     return slice;
 }
@@ -99,12 +100,12 @@ static int64_t elements_there(const struct call *k, const struct reduction *r)
 /* Room for what comes next goes round a peer's slot, as far as it was summed. */
 static void make_room(const struct reduction *r, int flow, struct flow *f)
 {
-    int64_t at = r->mine - f->to_come, count = RING - at % RING;
+    int64_t at = r->mine - f->to_come, count = r->slot - at % r->slot;
     if (f->recv_left > 0 || f->to_come == 0)
         return;
-    count = count < r->summed + RING - at ? count : r->summed + RING - at;
+    count = count < r->summed + r->slot - at ? count : r->summed + r->slot - at;
     count = count < f->to_come ? count : f->to_come;
-    f->recv = slot(r, place_of(r->t, flow)) + at % RING * (int64_t)sizeof(float);
+    f->recv = (char *)(slot(r, flow) + at % r->slot);
     f->recv_left = (size_t)count * sizeof(float);
     f->to_come -= count;
 }
@@ -119,11 +120,10 @@ static void sum_arrived(const struct call *k, struct reduction *r)
         if (at + count > there && there < r->mine)
             break;
         count = at + count < there ? count : there - at;
-        for (int i = 0; i < r->t->n; i++)
-            src[i] = (const float *)(const void *)slot(r, i) + at % RING;
+        for (int i = 0; i < r->t->n - 1; i++)
+            src[place_of(r->t, i)] = slot(r, i) + at % r->slot;
         src[r->t->me] = own_slice(k, r, at, count);
-        k->c->o.kernels->sum_ranks_f32(
-            NULL, r->to->out + at, src, r->t->n, count, r->to->is_accumulating);
+        k->c->o.kernels->sum_ranks_f32(NULL, r->to->out + at, src, r->t->n, count, r->to->way);
         r->summed += count;
     }
     for (int i = 0; i < r->t->n - 1; i++)
@@ -133,12 +133,12 @@ static void sum_arrived(const struct call *k, struct reduction *r)
 /* The next slice for a peer, into its place behind the slices that are received. */
 static void make_slice(const struct call *k, const struct reduction *r, int flow, struct flow *f)
 {
-    int place = place_of(r->t, flow), member = member_of(r->t, place);
-    int64_t count = slice_len(f->to_make);
-    char *slice = slot(r, r->t->n + place);
-    sum_locals(k, r, member, part_len(r->p, member) - f->to_make, count, (float *)(void *)slice);
+    int member = member_of(r->t, place_of(r->t, flow));
+    int64_t count = f->to_make < r->slot ? f->to_make : r->slot;
+    float *slice = slot(r, r->t->n - 1 + flow);
+    sum_locals(k, r, member, part_len(r->p, member) - f->to_make, count, slice);
     f->to_make -= count;
-    f->send = slice;
+    f->send = (const char *)slice;
     f->send_left = (size_t)count * sizeof(float);
 }
 
@@ -334,8 +334,9 @@ static void start_parts(const struct call *k, const struct reduction *r, int n)
 enum rc team_reduce(const struct call *k, const struct team *t, const struct parts *p,
     const struct locals *l, const struct sum_into *to, struct err *e)
 {
-    struct reduction r = {
-        .t = t, .p = p, .l = l, .to = to, .mine = part_len(p, member_of(t, t->me))};
+    struct reduction r = {.t = t, .p = p, .l = l, .to = to};
+    r.slot = slot_elems(k, t, l != NULL);
+    r.mine = part_len(p, member_of(t, t->me));
     int n = start_flows(k, t);
     start_parts(k, &r, n);
     enum rc rc = run_flows(k, &r, n, e);

@@ -40,6 +40,9 @@ struct pool;
 enum k_type { K_FP32, K_BF16, K_E4M3, K_E5M2 };
 /* NT: C = A(m,k) B(n,k)^T; NN: C = A(m,k) B(k,n); TN: C = A(k,m)^T B(k,n). */
 enum k_form { K_NT, K_NN, K_TN };
+/* What becomes of a destination that is written once: past the caches is for much that nobody reads
+ * soon. */
+enum k_sum_way { K_SUM_STORE, K_SUM_PAST_CACHE, K_SUM_ADD };
 enum k_rope_scaling { K_ROPE_PLAIN, K_ROPE_LINEAR, K_ROPE_LLAMA3 };
 
 /* Elements that share a scale on the way between ranks. */
@@ -410,9 +413,9 @@ struct kernels {
     /* dst += src; dst *= factor */
     void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
     void (*scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
-    /* dst (+)= ((src[0] + src[1]) + src[2]) + ..., count >= 1; dst may be any of src. */
-    void (*sum_ranks_f32)(
-        struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+    /* dst = or += ((src[0] + src[1]) + src[2]) + ..., count >= 1; dst may be any of src. */
+    void (*sum_ranks_f32)(struct pool *p, float *dst, const float *const *src, int count, int64_t n,
+        enum k_sum_way way);
 
     /* Neither overlaps. */
     void (*zero)(struct pool *p, void *x, int64_t bytes);

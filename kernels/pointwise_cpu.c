@@ -220,41 +220,76 @@ struct rank_sum {
     const float *const *src;
     int count;
     int64_t n;
-    bool accumulate;
+    bool accumulate, streams;
 };
 
-/* In a buffer, so that dst may be any of the sources. */
-static void sum_block(const struct rank_sum *s, int64_t at, int64_t n)
+/* Vectors summed at once, so that loads of many are under way. */
+enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * K_LANES };
+
+/* All elements are read before the first is written, so that dst may be any of the sources. */
+K_INLINE void sum_block(const struct rank_sum *s, int64_t at, bool streams)
 {
-    float total[K_BLOCK];
-    memcpy(total, s->src[0] + at, (size_t)n * sizeof(float));
+    k_vec total[SUM_VECTORS];
+    for (int v = 0; v < SUM_VECTORS; v++)
+        total[v] = k_vec_load(s->src[0] + at + v * K_LANES);
     for (int r = 1; r < s->count; r++)
-        for (int64_t i = 0; i < n; i++)
-            total[i] += s->src[r][at + i];
+        for (int v = 0; v < SUM_VECTORS; v++)
+            total[v] += k_vec_load(s->src[r] + at + v * K_LANES);
     if (s->accumulate)
-        for (int64_t i = 0; i < n; i++)
-            total[i] = s->dst[at + i] + total[i];
-    memcpy(s->dst + at, total, (size_t)n * sizeof(float));
+        for (int v = 0; v < SUM_VECTORS; v++)
+            total[v] = k_vec_load(s->dst + at + v * K_LANES) + total[v];
+    for (int v = 0; v < SUM_VECTORS; v++)
+        if (streams)
+            k_vec_stream(s->dst + at + v * K_LANES, total[v]);
+        else
+            k_vec_store(s->dst + at + v * K_LANES, total[v]);
+}
+
+static void sum_element(const struct rank_sum *s, int64_t at)
+{
+    float total = s->src[0][at];
+    for (int r = 1; r < s->count; r++)
+        total += s->src[r][at];
+    s->dst[at] = s->accumulate ? s->dst[at] + total : total;
 }
 
 static void sum_ranks(void *arg, int64_t first, int64_t last)
 {
     const struct rank_sum *s = arg;
     struct range r = elements(first, last, s->n);
-    for (int64_t i = r.first; i < r.last; i += K_BLOCK)
-        sum_block(s, i, k_min(K_BLOCK, r.last - i));
+    int64_t at = r.first;
+    if (s->streams) {
+        for (; at + SUM_BLOCK <= r.last; at += SUM_BLOCK)
+            sum_block(s, at, true);
+        k_stream_end();
+    }
+    for (; at + SUM_BLOCK <= r.last; at += SUM_BLOCK)
+        sum_block(s, at, false);
+    for (; at < r.last; at++)
+        sum_element(s, at);
+}
+
+/* Past the caches, unless dst is read as well and so in them. */
+static bool may_stream(float *dst, const float *const *src, int count)
+{
+    bool is_read = (uintptr_t)dst % sizeof(k_vec) != 0;
+    for (int r = 0; r < count; r++)
+        is_read = is_read || src[r] == dst;
+    return !is_read;
 }
 
 void K_NAME(k_sum_ranks_f32)(
-    struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate)
+    struct pool *p, float *dst, const float *const *src, int count, int64_t n, enum k_sum_way way)
 {
-    struct rank_sum s = {dst, src, count, n, accumulate};
+    bool adds = way == K_SUM_ADD;
+    struct rank_sum s = {
+        dst, src, count, n, adds, way == K_SUM_PAST_CACHE && may_stream(dst, src, count)};
     pool_run(p, k_blocks(n, K_GRAIN), sum_ranks, &s);
 }
 
 void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n)
 {
-    K_NAME(k_sum_ranks_f32)(p, dst, &src, 1, n, true);
+    K_NAME(k_sum_ranks_f32)(p, dst, &src, 1, n, K_SUM_ADD);
 }
 
 /* --- bytes --- */

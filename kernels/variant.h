@@ -139,6 +139,29 @@ K_INLINE void k_vec_store(float *p, k_vec v)
     *(k_vec_any *)p = v;
 }
 
+/* To an address of whole vectors, past the caches where there is such a store: what is read soon
+ * keeps its place in them, and dst is not fetched before it is overwritten. Others may look after
+ * k_stream_end. */
+K_INLINE void k_vec_stream(float *p, k_vec v)
+{
+#if K_LANES == 16
+    _mm512_stream_ps(p, v);
+#elif K_LANES == 8
+    _mm256_stream_ps(p, v);
+#elif defined __x86_64__
+    _mm_stream_ps(p, v);
+#else
+    k_vec_store(p, v);
+#endif
+}
+
+K_INLINE void k_stream_end(void)
+{
+#if defined __x86_64__
+    _mm_sfence();
+#endif
+}
+
 /* First n < K_LANES elements, zero (or `fill`) behind. */
 K_INLINE k_vec k_vec_part(const float *p, int64_t n, float fill)
 {
@@ -318,7 +341,7 @@ void K_NAME(k_fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const
 void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
 void K_NAME(k_scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
 void K_NAME(k_sum_ranks_f32)(
-    struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+    struct pool *p, float *dst, const float *const *src, int count, int64_t n, enum k_sum_way way);
 void K_NAME(k_zero)(struct pool *p, void *x, int64_t bytes);
 void K_NAME(k_copy)(struct pool *p, void *dst, const void *src, int64_t bytes);
 void K_NAME(k_encode)(struct pool *p, const struct k_encode *a);

@@ -98,6 +98,12 @@ enum rc schedule_make(
 }
 
 /* A shard is cut into one part for each replica. */
+int64_t schedule_sum_scratch_bytes(int ranks)
+{
+    const int64_t each = 64 << 10, least = 512 << 10;
+    return ranks * each > least ? ranks * each : least;
+}
+
 int64_t schedule_part_of(const struct schedule *s, int64_t rank)
 {
     int64_t per_shard = s->parts / s->shards, shard = rank % s->shards;

@@ -288,8 +288,9 @@ enum { SCHEDULE_QK_NORM_SCRATCH = 64 * 2 * 4 };
 /* What travels in blocks of few bits goes in rounds of so many bytes, of all ranks together. */
 enum { WIRE_ROUND_BYTES = 128 << 20 };
 
-/* Slices in which host collectives receive; their scratch is group size * this at most. */
-enum { SCHEDULE_SLICE_BYTES = 64 << 10 };
+/* Scratch in which sums over so many ranks receive: 64 KiB a rank, and for few of them half of a
+ * second-level cache in all. */
+int64_t schedule_sum_scratch_bytes(int ranks);
 
 enum section_kind {
     SECTION_FIRST,

@@ -650,9 +650,8 @@ static void make_state(struct builder *b)
         s->rope =
             builder_buffer(b, "rope", PART_SCRATCH, -1, s->strategy.seq * s->model.head_dim * 4);
     b->workspace = builder_buffer(b, "workspace", PART_SCRATCH, -1, SCHEDULE_WORKSPACE_BYTES);
-    int64_t group = s->strategy.ranks;
-    b->reduce_scratch =
-        builder_buffer(b, "reduce_scratch", PART_SCRATCH, -1, group * SCHEDULE_SLICE_BYTES);
+    b->reduce_scratch = builder_buffer(
+        b, "reduce_scratch", PART_SCRATCH, -1, schedule_sum_scratch_bytes(s->strategy.ranks));
     make_wire_buffers(b);
     make_amax(b);
 }

@@ -4,6 +4,7 @@
  * ones in microseconds. A time is that of the slowest rank; ratios are medians of pairs taken in
  * turns. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -246,25 +247,25 @@ static void run_rank(
     b->full = slab ? slab : huge_pages(2 * BYTES);
     memset(b->full, 0, 2 * BYTES);
     b->out = b->full + BYTES;
-    b->scratch = b->full + 2 * BYTES - MAX * SCHEDULE_SLICE_BYTES;
+    b->scratch = b->full + 2 * BYTES - schedule_sum_scratch_bytes(MAX);
     b->private_full = huge_pages(2 * BYTES);
     run(b);
     comm_close(b->tcp);
     comm_close(b->shm);
 }
 
-/* A connection as comm_connect makes it, without more. */
+/* A connection as comm_connect makes it between the addresses of ranks_listen, without more. */
 static void connect_ring(int (*fd)[2], int ranks)
 {
     for (int i = 0; i < ranks; i++) {
         int port, listening, to, size = BUFFER;
         struct err e = ERR_INIT;
         need(comm_listen(&listening, &port, &e), &e);
-        struct sockaddr_storage a;
-        socklen_t len = sizeof(a);
-        getsockname(listening, (struct sockaddr *)&a, &len);
-        to = socket(a.ss_family, SOCK_STREAM, 0);
-        if (connect(to, (struct sockaddr *)&a, len) != 0)
+        struct sockaddr_in a = {.sin_family = AF_INET,
+            .sin_port = htons((uint16_t)port),
+            .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        to = socket(a.sin_family, SOCK_STREAM, 0);
+        if (connect(to, (struct sockaddr *)&a, sizeof(a)) != 0)
             exit(1);
         setsockopt(to, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
         fd[i][0] = to;

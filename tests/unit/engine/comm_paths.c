@@ -48,13 +48,14 @@ struct member {
 static const int ONE_HOST[MAX] = {0}, TWO_BY_2[] = {0, 0, 1, 1}, TWO_BY_3[] = {0, 0, 0, 1, 1, 1},
                  THREE_BY_2[] = {0, 0, 1, 1, 2, 2}, UNEVEN[] = {0, 0, 0, 1};
 
-static const int64_t SIZES[] = {1, 3, 1000, 8192, 8193, 20011};
+static const int64_t SIZES[] = {1, 3, 1000, 8192, 8193, 45011};
 enum {
     N_SIZES = 6,
-    LARGEST = 20011,
+    LARGEST = 45011,        /* beyond what may come before it is summed */
     VECTOR = LARGEST * MAX, /* elements; the memory has two of them, a shard and scratch */
     /* and room for huge pages */
-    MEMORY_BYTES = (2 * VECTOR + LARGEST) * 4 + MAX * SCHEDULE_SLICE_BYTES + (4 << 20)
+    SCRATCH_BYTES = 512 << 10,
+    MEMORY_BYTES = (2 * VECTOR + LARGEST) * 4 + SCRATCH_BYTES + (4 << 20)
 };
 
 /* --- ranks --- */

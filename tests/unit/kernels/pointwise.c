@@ -197,22 +197,30 @@ static void sums_ranks_in_rank_order(void **state)
     EACH_TABLE(k)
     {
         struct array fresh = array_new(K_FP32, N), added = array_copy(&old);
-        k->sum_ranks_f32(pool, fresh.data, src, RANKS, N, false);
-        k->sum_ranks_f32(NULL, added.data, src, RANKS, N, true);
+        struct array streamed = array_new(K_FP32, N), shifted = array_new(K_FP32, N + 1);
+        float *odd = (float *)shifted.data + 1;
+        k->sum_ranks_f32(pool, fresh.data, src, RANKS, N, K_SUM_STORE);
+        k->sum_ranks_f32(pool, streamed.data, src, RANKS, N, K_SUM_PAST_CACHE);
+        k->sum_ranks_f32(pool, odd, src, RANKS, N, K_SUM_PAST_CACHE);
+        k->sum_ranks_f32(NULL, added.data, src, RANKS, N, K_SUM_ADD);
         for (int i = 0; i < N; i++) {
             volatile float sum = src[0][i]; /* rounded after every addition */
             for (int r = 1; r < RANKS; r++)
                 sum = sum + src[r][i];
             assert_true(((float *)fresh.data)[i] == sum);
+            assert_true(((float *)streamed.data)[i] == sum);
+            assert_true(odd[i] == sum);
             volatile float with_old = ((float *)old.data)[i] + sum;
             assert_true(((float *)added.data)[i] == with_old);
         }
         array_free(&fresh);
         array_free(&added);
+        array_free(&streamed);
+        array_free(&shifted);
     }
     struct array one = array_copy(&rank[1]); /* into one of the sources */
     const float *again[] = {src[0], one.data};
-    kernels_best()->sum_ranks_f32(pool, one.data, again, 2, N, false);
+    kernels_best()->sum_ranks_f32(pool, one.data, again, 2, N, K_SUM_PAST_CACHE);
     for (int i = 0; i < N; i++)
         assert_true(((float *)one.data)[i] == src[0][i] + src[1][i]);
     array_free(&one);
