@@ -32,6 +32,11 @@ const struct schedule *executor_schedule(const struct executor *x)
     return x->s;
 }
 
+int executor_threads(const struct executor *x)
+{
+    return x->o.device_options.threads;
+}
+
 struct comm *executor_comm(const struct executor *x)
 {
     return x->o.comm;

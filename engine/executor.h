@@ -148,6 +148,8 @@ int64_t executor_external_bytes(const struct executor *x);
 /* Address of a buffer in its slab. Valid until executor_close. */
 void *executor_buffer(struct executor *x, int32_t buffer);
 const struct schedule *executor_schedule(const struct executor *x);
+/* Of the compute lane. */
+int executor_threads(const struct executor *x);
 struct comm *executor_comm(const struct executor *x);
 /* Does this rank write its part to checkpoints? Not when another with the same part does. */
 bool executor_writes_part(const struct executor *x);

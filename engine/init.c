@@ -9,6 +9,8 @@
 #include "engine/executor.h"
 #include "engine/random.h"
 #include "engine/weights.h"
+#include "kernels/kernels.h"
+#include "kernels/parallel.h"
 
 static bool writes_residual(enum tensor_role r)
 {
@@ -21,12 +23,9 @@ static bool is_norm_weight(enum tensor_role r)
            r == T_K_NORM_W;
 }
 
-static float value(const struct model *m, const struct tensor *t, uint64_t key, int64_t element)
+static double deviation(const struct model *m, const struct tensor *t)
 {
-    if (t->is_vector)
-        return is_norm_weight(t->role) ? 1.0F : 0.0F;
-    double scale = writes_residual(t->role) ? 0.02 / sqrt(2.0 * (double)m->layers) : 0.02;
-    return (float)(scale * random_normal(key, (uint64_t)element));
+    return writes_residual(t->role) ? 0.02 / sqrt(2.0 * (double)m->layers) : 0.02;
 }
 
 /* Elements first .. first + count of a tensor. */
@@ -110,6 +109,7 @@ static enum rc init_units(struct start s, struct err *e)
 struct seeded {
     const struct model *model;
     uint64_t seed;
+    struct pool *pool;
 };
 
 static enum rc fill_seeded(
@@ -117,15 +117,20 @@ static enum rc fill_seeded(
 {
     const struct seeded *s = arg;
     uint64_t key = random_key(s->seed, (uint64_t)unit * T_ROLE_COUNT + (uint64_t)t->role);
-    for (int64_t j = 0; j < own.count; j++)
-        own.data[j] = value(s->model, t, key, own.first + j);
+    struct k_normal a = {own.data, own.count, key, (uint64_t)own.first, deviation(s->model, t)};
+    if (!t->is_vector)
+        kernels_best()->normal(s->pool, &a);
+    for (int64_t j = 0; t->is_vector && j < own.count; j++)
+        own.data[j] = is_norm_weight(t->role) ? 1.0F : 0.0F;
     return RC_OK;
 }
 
 enum rc init_state(struct executor *x, uint64_t seed, struct err *e)
 {
-    struct seeded by = {&executor_schedule(x)->model, seed};
+    struct pool *pool = pool_new(executor_threads(x)); /* without one the caller does it all */
+    struct seeded by = {&executor_schedule(x)->model, seed, pool};
     enum rc rc = init_units((struct start){x, fill_seeded, &by, NULL}, e);
+    pool_free(pool);
     return rc ? rc : executor_publish(x, e);
 }
 

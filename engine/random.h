@@ -8,8 +8,6 @@
 uint64_t random_bits(uint64_t key, uint64_t counter);
 /* A key for stream `stream` of a seed. */
 uint64_t random_key(uint64_t seed, uint64_t stream);
-/* Standard normal, by Box and Muller from the bits of one counter. */
-double random_normal(uint64_t key, uint64_t counter);
 /* A permutation of 0 .. n-1 (n >= 1) chosen by the key: where i goes. A Feistel network on the
  * smallest even number of bits that holds n, walked until it lands inside. */
 uint64_t random_permute(uint64_t key, uint64_t i, uint64_t n);

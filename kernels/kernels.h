@@ -234,6 +234,13 @@ struct k_cross_entropy {
 };
 
 /* How weights are kept that an optimizer updates in fp32. */
+struct k_normal {
+    float *dst;
+    int64_t n;
+    uint64_t key, first;
+    double scale;
+};
+
 enum k_weights_form {
     K_WEIGHTS_MASTER, /* master in fp32, and a copy in bf16 or none */
     K_WEIGHTS_SPLIT,  /* master in two halves: param is what is computed with, the upper one rounded
@@ -410,6 +417,8 @@ struct kernels {
     /* dst = src times the unit of *amax, exact */
     void (*fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
         const double *amax, int64_t n);
+    /* dst[i] = (float)(scale * counter_normal(key, first + i)) to the bit (kernels/counter.h) */
+    void (*normal)(struct pool *p, const struct k_normal *a);
     /* dst += src; dst *= factor */
     void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
     void (*scale_f32)(struct pool *p, float *dst, float factor, int64_t n);

@@ -37,6 +37,7 @@ const struct kernels K_NAME(k_table) = {
     .fp8_to_fp32 = K_NAME(k_fp8_to_fp32),
     .sum_f32 = K_NAME(k_sum_f32),
     .scale_f32 = K_NAME(k_scale_f32),
+    .normal = K_NAME(k_normal),
     .sum_ranks_f32 = K_NAME(k_sum_ranks_f32),
     .zero = K_NAME(k_zero),
     .copy = K_NAME(k_copy),

@@ -338,6 +338,7 @@ void K_NAME(k_amax)(struct pool *p, enum k_type type, const void *x, int64_t n, 
 void K_NAME(k_quantise)(struct pool *p, const struct k_quantise *a);
 void K_NAME(k_fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
     const double *amax, int64_t n);
+void K_NAME(k_normal)(struct pool *p, const struct k_normal *a);
 void K_NAME(k_sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
 void K_NAME(k_scale_f32)(struct pool *p, float *dst, float factor, int64_t n);
 void K_NAME(k_sum_ranks_f32)(

@@ -1,6 +1,7 @@
 /* References with the C library's functions in double. fp32 tolerance: the exponential is within 2
  * units in the last place and its argument, for GELU a cubic up to about 10 where it matters,
  * within 3 * 2^-24 of itself; a handful of operations follow. */
+#include "kernels/counter.h"
 #include "tests/unit/kernels/support.h"
 
 #define TOLERANCE 3e-6
@@ -180,6 +181,30 @@ static void casts_are_bit_exact_over_all_of_bf16(void **state)
     free(back);
 }
 
+/* --- first values --- */
+
+static void draws_normal_numbers_to_the_bit_of_the_c_library(void **state)
+{
+    (void)state;
+    enum { N = 300007 };
+    float *want = malloc(N * sizeof(*want)), *got = malloc(N * sizeof(*got));
+    struct pool *pool = pool_new(3);
+    for (uint64_t key = 1; key < 4; key++) {
+        struct k_normal a = {got, N, key * 0x9E3779B97F4A7C15, key * 977, 0.02 / (double)key};
+        for (int64_t i = 0; i < N; i++)
+            want[i] = (float)(a.scale * counter_normal(a.key, a.first + (uint64_t)i));
+        EACH_TABLE(k)
+        {
+            memset(got, 0, N * sizeof(*got));
+            k->normal(pool, &a);
+            assert_memory_equal(got, want, N * sizeof(*got));
+        }
+    }
+    pool_free(pool);
+    free(want);
+    free(got);
+}
+
 /* --- collectives' arithmetic --- */
 
 static void sums_ranks_in_rank_order(void **state)
@@ -260,6 +285,7 @@ int test_pointwise(void)
         cmocka_unit_test(gelu_matches_its_definition),
         cmocka_unit_test(extreme_activations_stay_finite_and_nan_stays_nan),
         cmocka_unit_test(casts_are_bit_exact_over_all_of_bf16),
+        cmocka_unit_test(draws_normal_numbers_to_the_bit_of_the_c_library),
         cmocka_unit_test(sums_ranks_in_rank_order),
         cmocka_unit_test(adds_and_scales),
     };
