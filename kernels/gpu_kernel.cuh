@@ -245,7 +245,7 @@ void gpu_fp8_to_fp32(struct pool *p, enum k_type format, float *dst, const uint8
 void gpu_sum_f32(struct pool *p, float *dst, const float *src, int64_t n);
 void gpu_scale_f32(struct pool *p, float *dst, float factor, int64_t n);
 void gpu_sum_ranks_f32(
-    struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate);
+    struct pool *p, float *dst, const float *const *src, int count, int64_t n, enum k_sum_way way);
 void gpu_zero(struct pool *p, void *x, int64_t bytes);
 void gpu_copy(struct pool *p, void *dst, const void *src, int64_t bytes);
 void gpu_encode(struct pool *p, const struct k_encode *a);

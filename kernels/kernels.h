@@ -417,7 +417,8 @@ struct kernels {
     /* dst = src times the unit of *amax, exact */
     void (*fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
         const double *amax, int64_t n);
-    /* dst[i] = (float)(scale * counter_normal(key, first + i)) to the bit (kernels/counter.h) */
+    /* dst[i] = (float)(scale * counter_normal(key, first + i)) to the bit (kernels/counter.h);
+     * NULL on a GPU, where hosts draw */
     void (*normal)(struct pool *p, const struct k_normal *a);
     /* dst += src; dst *= factor */
     void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);

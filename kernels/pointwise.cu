@@ -227,7 +227,7 @@ __global__ void sum_ranks(float *dst, struct ranks r, int64_t n, bool accumulate
 }
 
 void gpu_sum_ranks_f32(
-    struct pool *p, float *dst, const float *const *src, int count, int64_t n, bool accumulate)
+    struct pool *p, float *dst, const float *const *src, int count, int64_t n, enum k_sum_way way)
 {
     struct ranks r = {{nullptr}, count};
     bool is_wide = gpu_is_wide(0, dst);
@@ -237,13 +237,13 @@ void gpu_sum_ranks_f32(
         is_wide = is_wide && gpu_is_wide(0, src[i]);
     }
     if (n > 0)
-        GPU_LAUNCH(
-            sum_ranks, blocks_for(n), GPU_THREADS, gpu_lane_of(p), dst, r, n, accumulate, is_wide);
+        GPU_LAUNCH(sum_ranks, blocks_for(n), GPU_THREADS, gpu_lane_of(p), dst, r, n,
+            way == K_SUM_ADD, is_wide);
 }
 
 void gpu_sum_f32(struct pool *p, float *dst, const float *src, int64_t n)
 {
-    gpu_sum_ranks_f32(p, dst, &src, 1, n, true);
+    gpu_sum_ranks_f32(p, dst, &src, 1, n, K_SUM_ADD);
 }
 
 /* --- rotary embedding: element i of a head with i + head_dim / 2; a thread per pair --- */

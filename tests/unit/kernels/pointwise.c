@@ -195,6 +195,8 @@ static void draws_normal_numbers_to_the_bit_of_the_c_library(void **state)
             want[i] = (float)(a.scale * counter_normal(a.key, a.first + (uint64_t)i));
         EACH_TABLE(k)
         {
+            if (!k->normal)
+                continue;
             memset(got, 0, N * sizeof(*got));
             k->normal(pool, &a);
             assert_memory_equal(got, want, N * sizeof(*got));
