@@ -161,7 +161,6 @@ UNUSED_OK void assert_result(
 
 /* --- every table this machine runs --- */
 
-
 /* The next after k, the first after NULL, NULL after the last. */
 UNUSED_OK const struct kernels *table_after(const struct kernels *k)
 {
