@@ -233,7 +233,7 @@ struct k_cross_entropy {
     double *loss_sum;
 };
 
-/* How weights are kept that an optimizer updates in fp32. */
+/* dst[i] = (float)(scale * counter_normal(key, first + i)), to the bit (kernels/counter.h) */
 struct k_normal {
     float *dst;
     int64_t n;
@@ -241,6 +241,7 @@ struct k_normal {
     double scale;
 };
 
+/* How weights are kept that an optimizer updates in fp32. */
 enum k_weights_form {
     K_WEIGHTS_MASTER, /* master in fp32, and a copy in bf16 or none */
     K_WEIGHTS_SPLIT,  /* master in two halves: param is what is computed with, the upper one rounded
@@ -417,8 +418,7 @@ struct kernels {
     /* dst = src times the unit of *amax, exact */
     void (*fp8_to_fp32)(struct pool *p, enum k_type format, float *dst, const uint8_t *src,
         const double *amax, int64_t n);
-    /* dst[i] = (float)(scale * counter_normal(key, first + i)) to the bit (kernels/counter.h);
-     * NULL on a GPU, where hosts draw */
+    /* NULL on a GPU, where hosts draw */
     void (*normal)(struct pool *p, const struct k_normal *a);
     /* dst += src; dst *= factor */
     void (*sum_f32)(struct pool *p, float *dst, const float *src, int64_t n);
