@@ -243,9 +243,10 @@ check-san: $(TEST_DEPS_STAMP)
 check-san-run: all $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS)
 	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
+# by clang, whose threads of the sanitizer switch fibers fast; takes the better part of an hour
 check-tsan: $(TEST_DEPS_STAMP)
-	@$(MAKE) --no-print-directory BUILD=build/tsan SAN=thread build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
-	@BUILD=build/tsan tests/run build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
+	@$(MAKE) --no-print-directory BUILD=build/tsan CC=clang SAN=thread build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
+	@BUILD=build/tsan TEST_TIMEOUT=3600 CUDA_ON_CPU_SEED=1 tests/run build/tsan/tests/unit_engine build/tsan/tests/unit_kernels
 
 # kernels of GPUs for every architecture we ship for, where nvcc is; nothing of it is needed to build
 # or run. A register that is spilled, or a warning, is an error. What ptxas says is kept.
