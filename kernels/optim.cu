@@ -217,7 +217,7 @@ GPU_INLINE void load_moment(float *v, const struct k_moment &m, struct own o, in
         take4(v, m.fp32, o);
         return;
     }
-    float scale = m.scale[m.form == K_MOMENT_BLOCKS && o.n > 0 ? piece : 0];
+    float scale = o.n > 0 ? m.scale[m.form == K_MOMENT_BLOCKS ? piece : 0] : 0;
     for (int j = 0; j < EACH; j++) {
         uint8_t code = j < o.n ? m.code[o.at + j] : 0;
         v[j] = (m.form == K_MOMENT_FP8 ? k_moment_e4m3(code) : codes_of(m)->value[code]) * scale;
