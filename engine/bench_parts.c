@@ -12,9 +12,10 @@
 #include "planner/schedule.h"
 
 /* A part is repeated until it has about so many FLOPs or bytes, and is cut where one would have
- * more than the most. */
+ * more than the most, or take longer than the most of one thread. */
 #define ENOUGH_FLOPS 0.3e9
 #define MOST_FLOPS   4e9
+#define MOST_S       0.1
 enum {
     ROUNDS = 3,
     MAX_SHAPES = 6,
@@ -221,8 +222,29 @@ static int larger_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+/* What this thread does in the time there is for a product. */
+static double most_flops(const struct kernels *k)
+{
+    struct bench_part p = {.what = BENCH_PRODUCT, .form = "fp32", .size = {128, 256, 256}};
+    struct work w = {.kernels = k};
+    struct copy c = {.work = &w,
+        .memory = aligned_alloc(64, base_align_up(bytes_of(&p), 64)),
+        .workspace = aligned_alloc(64, KERNELS_MATMUL_WORKSPACE_MAX)};
+    double flops = 0;
+    if (c.memory && c.workspace) {
+        memset(c.memory, 0, bytes_of(&p));
+        run_product(&c, &p);
+        double start = clock_now_s();
+        run_product(&c, &p);
+        flops = flops_of(p.size) * MOST_S / (clock_now_s() - start + 1e-9);
+    }
+    free(c.memory);
+    free(c.workspace);
+    return flops < MOST_FLOPS ? flops : MOST_FLOPS;
+}
+
 /* The largest shapes, each once. */
-static int shapes_of(int64_t out[MAX_SHAPES][3], const struct schedule *s)
+static int shapes_of(int64_t out[MAX_SHAPES][3], const struct schedule *s, double most)
 {
     int64_t(*all)[3] = base_calloc((size_t)s->n_ops + 1, sizeof *all);
     int n = 0, kept = 0;
@@ -232,7 +254,7 @@ static int shapes_of(int64_t out[MAX_SHAPES][3], const struct schedule *s)
     qsort(all, (size_t)n, sizeof *all, larger_first);
     for (int i = 0; i < n && kept < MAX_SHAPES; i++) {
         bool is_known = false;
-        for (; flops_of(all[i]) > MOST_FLOPS && all[i][0] > 64;)
+        for (; flops_of(all[i]) > most && all[i][0] > 64;)
             all[i][0] /= 2;
         for (int k = 0; k < kept && !is_known; k++)
             is_known = memcmp(out[k], all[i], sizeof *all) == 0;
@@ -250,7 +272,7 @@ static void add_products(struct work *w, const struct schedule *s)
     int n = MAX_SHAPES;
     memcpy(shape, USUAL, sizeof shape);
     if (s)
-        n = shapes_of(shape, s);
+        n = shapes_of(shape, s, most_flops(w->kernels));
     for (int i = 0; i < n; i++)
         for (size_t p = 0; p < BASE_COUNT(precisions); p++)
             memcpy(add(w, BENCH_PRODUCT, precisions[p])->size, shape[i], sizeof shape[i]);
