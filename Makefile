@@ -241,7 +241,7 @@ check-san: $(TEST_DEPS_STAMP)
 
 .PHONY: check-san-run
 check-san-run: all $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS)
-	@BUILD=$(BUILD) tests/run $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
+	@BUILD=$(BUILD) TEST_TIMEOUT=1800 tests/run $(UNIT_BINS) $(SCREEN_BINS) $(FUZZ_BINS) $(SCRIPT_TESTS)
 
 # by clang, whose threads of the sanitizer switch fibers fast; takes the better part of an hour
 check-tsan: $(TEST_DEPS_STAMP)
