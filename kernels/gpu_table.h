@@ -25,6 +25,11 @@ struct gpu_lane {
     void *scratch; /* GPU_SCRATCH_BYTES on the device, aligned to 256 */
 };
 
+/* Once in a process and device, before the first update: tables of codes go to the device. Returns
+ * a cudaError_t, 0 when all is well. Not there when the kernels run on the CPU, which reads them.
+ */
+int gpu_optim_open(void);
+
 /* All but the products, which come from a library: matmul is NULL. Nothing runs before. */
 struct kernels kernels_gpu(void);
 

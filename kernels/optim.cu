@@ -181,7 +181,6 @@ GPU_INLINE void store_weights(
 #ifdef __CUDACC__
 __device__ struct k_moment_codes codes[2]; /* signed, unsigned */
 
-/* Once in a process and device, before the first update. */
 int gpu_optim_open(void)
 {
     cudaError_t rc = cudaSuccess;
